@@ -1,0 +1,55 @@
+# Everything a person or CI runs. Each target can be repeated safely and sets up what it needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CORES ?= $(shell getconf _NPROCESSORS_ONLN)
+# The environment is remade when the pins or the interpreter change.
+STAMP := $(VENV)/.ready-$(shell cat envs/requirements.txt | cksum | cut -d' ' -f1)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo build test test-fast lint format docs clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## make the virtual environment from the exact pins
+
+$(STAMP): envs/requirements.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "error: $$($(PYTHON) --version) is too old (PYTHON=$(PYTHON)): set PYTHON to Python 3.11 or newer"; exit 1; }
+	@rm -rf $(VENV)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check -r envs/requirements.txt
+	@touch $@
+
+demo: setup ## build and publish the embedded pair against a local Hub
+	@$(BIN)/python -m demo.run --cores $(CORES)
+
+build: setup ## build every pair of config.yaml from Hugging Face
+	@$(BIN)/snakemake --cores $(CORES)
+
+test: lint ## lint, then every test
+	@$(BIN)/python -m pytest
+
+test-fast: setup ## the tests that take under a minute
+	@$(BIN)/python -m pytest -m "not slow"
+
+lint: setup ## ruff, snakefmt, snakemake --lint and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/snakefmt --check Snakefile workflow
+	$(BIN)/snakemake --lint
+	$(BIN)/mypy
+
+format: setup ## let the formatters rewrite the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/snakefmt Snakefile workflow
+
+docs: setup ## remake what is generated: config table, conda environment, picture of the flow
+	$(BIN)/python -m scripts.config --write-docs
+	$(BIN)/python -m scripts.envs
+	$(BIN)/python -m scripts.flow
+
+clean: ## remove outputs, logs and environments, never locks or the caches outside this folder
+	rm -rf results logs benchmarks .snakemake $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

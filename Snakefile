@@ -1,0 +1,48 @@
+from snakemake.utils import min_version
+
+min_version("9.20")
+
+
+configfile: "config.yaml"
+
+
+include: "workflow/rules/common.smk"
+
+
+wildcard_constraints:
+    pair="|".join(map(re.escape, PAIRS)),
+    name="|".join(re.escape(pair["name"]) for pair in PAIRS.values()),
+    quant="[A-Za-z0-9_]+",
+    role="draft|target|base",
+
+
+localrules:
+    all,
+    publish,
+    publish_dry_run,
+
+
+rule all:
+    default_target: True
+    input:
+        finished(PAIRS),
+
+
+include: "workflow/rules/lock.smk"
+include: "workflow/rules/fetch.smk"
+include: "workflow/rules/tokenizer.smk"
+include: "workflow/rules/toolchain.smk"
+include: "workflow/rules/convert.smk"
+include: "workflow/rules/quantize.smk"
+include: "workflow/rules/verify.smk"
+include: "workflow/rules/mlx.smk"
+include: "workflow/rules/card.smk"
+include: "workflow/rules/publish.smk"
+
+
+onstart:
+    check_inputs()
+
+
+onerror:
+    print(*errors_since(STARTED), sep="\n", file=sys.stderr)

@@ -1,0 +1,102 @@
+"""Render the model card from the manifest alone: a figure without a report behind it cannot get into it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from huggingface_hub import ModelCardData
+
+from scripts import core
+from scripts.core import BuildError
+
+TEMPLATE = Path(__file__).resolve().parent.parent / "workflow" / "templates" / "card.md.j2"
+
+DEFAULT_TAGS = ("Q4_K_M", "Q8_0")
+"""What llama.cpp takes, in this order, where a command names no quant."""
+
+
+def metadata(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """The card's metadata: license of the draft, the draft as base model first, then the target."""
+    general = manifest["general"]
+    licensed = {
+        key: general[f"general.{key.replace('_', '.')}"]
+        for key in ("license_name", "license_link")
+        if f"general.{key.replace('_', '.')}" in general
+    }
+    data = ModelCardData(
+        license=general["general.license"],
+        base_model=[manifest["inputs"][role]["repo"] for role in ("draft", "target")],
+        base_model_relation="quantized",
+        library_name="gguf",
+        pipeline_tag="text-generation",
+        tags=["gguf", "llama.cpp", *general["general.tags"]],
+        **licensed,
+        **({"quantized_by": general["general.quantized_by"]} if "general.quantized_by" in general else {}),
+    )
+    return dict(data.to_dict())  # type: ignore[no-untyped-call]
+
+
+def default_output(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """The file that the card's commands use: what llama.cpp itself would take."""
+    outputs: dict[str, dict[str, Any]] = {output["quant"]: output for output in manifest["outputs"]}
+    for quant in (*DEFAULT_TAGS, *outputs):
+        if quant in outputs:
+            return outputs[quant]
+    raise BuildError("the release has no file", "manifest.json", "name at least one quant in the config")
+
+
+def render(manifest: Mapping[str, Any], options: Mapping[str, Any], template: Path = TEMPLATE) -> str:
+    """The card's text.
+
+    ``options`` are the config keys that the card names: publish (repo), target_gguf ({repo, quant}), block_size.
+
+    Raises:
+        BuildError: the template uses a figure that no report has, or is not a template.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(template.parent),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 - the card is Markdown
+    )
+    environment.filters["human"] = core.human
+    data = ModelCardData(**metadata(manifest)).to_yaml()
+    try:
+        body = environment.get_template(template.name).render(
+            manifest=manifest,
+            default=default_output(manifest),
+            publish=options.get("publish"),
+            target_gguf=options.get("target_gguf"),
+            draft_max=options["block_size"] - 1,
+        )
+    except jinja2.TemplateError as error:
+        raise BuildError(f"the card cannot be rendered: {error}", template, "mend the template") from error
+    return f"---\n{data}\n---\n\n{body}"
+
+
+def main() -> int:
+    """Command-line front."""
+    arguments = core.parser(__doc__)
+    arguments.add_argument("--manifest", required=True, type=Path)
+    arguments.add_argument("--options", required=True, type=json.loads, help='JSON: {"publish", "target_gguf", ...}')
+    arguments.add_argument("--template", type=Path, default=TEMPLATE)
+    arguments.add_argument("--out", required=True, type=Path)
+    return core.run(arguments, _step)
+
+
+def _step(options: argparse.Namespace) -> None:
+    text = render(core.read_json(options.manifest), options.options, options.template)
+    with core.atomic(options.out) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,288 @@
+"""What every step shares: one-line errors, reports, atomic files, hashes and progress.
+
+A step reads files, writes files and one JSON report. A step that finds something wrong raises
+:class:`BuildError`, which the command-line front prints as one line, and leaves nothing half-written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+CHUNK = 4 << 20
+"""Bytes read at a time when a file is hashed or copied."""
+
+
+class BuildError(Exception):
+    """Something a person has to act on: what is wrong, where, and what to do about it."""
+
+    def __init__(self, what: str, where: str | os.PathLike[str], do: str) -> None:
+        """Join the three parts to one line; line breaks inside a part become spaces."""
+        self.what, self.where, self.do = (" ".join(str(part).split()) for part in (what, where, do))
+        super().__init__(f"{self.what} ({self.where}): {self.do}")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was checked: its name, whether it held, and the figures behind the answer."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+@dataclass
+class Report:
+    """The JSON a step leaves behind: ``{"ok", "checks", ...figures}`` (the contract of results/)."""
+
+    checks: list[Check] = field(default_factory=list)
+    figures: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether every check held."""
+        return all(check.ok for check in self.checks)
+
+    def check(self, name: str, ok: bool, detail: str) -> bool:
+        """Record a check and return whether it held."""
+        self.checks.append(Check(name, bool(ok), detail))
+        return bool(ok)
+
+    def require(self, name: str, ok: bool, detail: str, where: str | os.PathLike[str], do: str) -> None:
+        """Record a check; raise :class:`BuildError` with its detail when it did not hold."""
+        if not self.check(name, ok, detail):
+            raise BuildError(f"{name}: {detail}", where, do)
+
+    def settle(self, where: str | os.PathLike[str], do: str) -> None:
+        """Say every check that did not hold, then raise :class:`BuildError` with the first and their number."""
+        bad = [check for check in self.checks if not check.ok]
+        for check in bad:
+            say(f"failed: {check.name}: {check.detail}")
+        if bad:
+            more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
+            raise BuildError(f"{bad[0].name}: {bad[0].detail}{more}", where, do)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as it is written: ``ok`` and ``checks`` first, figures after them."""
+        return {"ok": self.ok, "checks": [asdict(check) for check in self.checks], **self.figures}
+
+    def write(self, path: Path) -> None:
+        """Write the report atomically."""
+        write_json(path, self.as_dict())
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file.
+
+    Raises:
+        BuildError: the file is missing or not JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise BuildError("file is missing", path, "run the step that writes it again") from error
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BuildError(f"not valid JSON: {error}", path, "delete the file and fetch it again") from error
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as indented JSON under a temporary name, then rename it."""
+    with atomic(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+@contextlib.contextmanager
+def atomic(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside ``path``; rename it on success, remove it on any failure.
+
+    The temporary file lies in the same folder, so the rename never crosses a file system.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def link_or_copy(source: Path, destination: Path) -> None:
+    """Put ``source`` at ``destination`` without a second copy where the file system allows it.
+
+    A hard link survives the removal of the cache it came from; across file systems the bytes are copied.
+    """
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    with atomic(destination) as temporary:
+        temporary.unlink()
+        try:
+            os.link(source.resolve(), temporary)
+        except OSError:
+            shutil.copyfile(source, temporary)
+
+
+def sha256_file(path: Path, label: str | None = None) -> str:
+    """The sha256 of a file as 64 hex digits; shows progress in bytes when ``label`` is given."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream, Progress(label, path.stat().st_size) as progress:
+        while chunk := stream.read(CHUNK):
+            digest.update(chunk)
+            progress.add(len(chunk))
+    return digest.hexdigest()
+
+
+def git_blob_id(path: Path) -> str:
+    """The git object id of a file's content: sha1 over ``blob <size>``, a zero byte and the bytes."""
+    digest = hashlib.sha1(f"blob {path.stat().st_size}\0".encode(), usedforsecurity=False)
+    with path.open("rb") as stream:
+        while chunk := stream.read(CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def human(size: float) -> str:
+    """A number of bytes as people read it (decimal units, as the Hub shows them)."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000 or unit == "GB":
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    raise AssertionError("unreachable")
+
+
+class Progress:
+    """Progress of long work on standard error, one line every two seconds and one at the end.
+
+    Lines, not a bar that redraws itself: the same output is read on a terminal, in a log and in CI.
+    Nothing is shown without a label, or for work that ends within two seconds.
+    """
+
+    EVERY = 2.0
+
+    def __init__(self, label: str | None, total: int, unit: str = "bytes") -> None:
+        """``total`` counts ``unit``; bytes are shown in readable units."""
+        self.label, self.total, self.unit = label, total, unit
+        self.done, self.shown_at, self.shown = 0, time.monotonic(), False
+
+    def __enter__(self) -> Progress:
+        """Start counting."""
+        return self
+
+    def add(self, amount: int) -> None:
+        """Count ``amount`` more units as done."""
+        self.set(self.done + amount)
+
+    def set(self, done: int) -> None:
+        """Set the units done so far."""
+        self.done = done
+        if self.label and time.monotonic() - self.shown_at >= self.EVERY:
+            self._show()
+
+    def _show(self) -> None:
+        percent = 100 * self.done // self.total if self.total else 100
+        done, total = (human(n) if self.unit == "bytes" else str(n) for n in (self.done, self.total))
+        suffix = "" if self.unit == "bytes" else f" {self.unit}"
+        say(f"{self.label}: {percent:3d}% ({done} of {total}{suffix})")
+        self.shown_at, self.shown = time.monotonic(), True
+
+    def __exit__(self, exc_type: object, *_: object) -> None:
+        """Show the last line of work that was shown at all and did not fail."""
+        if self.shown and exc_type is None:
+            self._show()
+
+
+_log: IO[str] | None = None
+
+
+def say(message: str) -> None:
+    """Print one line of progress to standard error and to the step's log file, when it has one."""
+    for stream in (sys.stderr, _log):
+        if stream is not None:
+            print(message, file=stream, flush=True)
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    """An argument parser with what every step takes: ``--log FILE`` and ``--debug``."""
+    result = argparse.ArgumentParser(description=(description or "").strip().partition("\n")[0])
+    result.add_argument("--log", type=Path, help="also write messages to this file")
+    result.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return result
+
+
+def run(
+    arguments: argparse.ArgumentParser,
+    step: Callable[[argparse.Namespace], None],
+    argv: Sequence[str] | None = None,
+) -> int:
+    """Run a step's command-line front and return its exit code; an error is one line.
+
+    Exit codes: 0 done, 1 something is wrong and was said in one line, 130 interrupted.
+    """
+    global _log
+    options = arguments.parse_args(argv)
+    with contextlib.ExitStack() as stack:
+        if options.log:
+            options.log.parent.mkdir(parents=True, exist_ok=True)
+            _log = stack.enter_context(options.log.open("w", encoding="utf-8"))
+            stack.callback(_forget_log)
+        try:
+            step(options)
+        except KeyboardInterrupt:
+            say("interrupted")
+            return 130
+        except Exception as error:  # every failure ends as one line; the traceback is for --debug
+            if options.debug:
+                say(traceback.format_exc())
+            say(f"error: {one_line(error)}")
+            return 1
+    return 0
+
+
+def errors_in(logs: str | Path, since: float) -> list[str]:
+    """The one-line errors in the step logs below ``logs`` that were written after ``since``, in seconds."""
+    found: list[str] = []
+    for log in sorted(Path(logs).rglob("*.log")):
+        if log.stat().st_mtime >= since:
+            lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+            found += [line for line in lines if line.startswith("error: ") and line not in found]
+    return found
+
+
+def use_this_python() -> None:
+    """Let `python` in the rules' shell commands be the interpreter that runs now, activated or not."""
+    folder = str(Path(sys.executable).parent)
+    if os.environ.get("PATH", "").split(os.pathsep)[0] != folder:
+        os.environ["PATH"] = os.pathsep.join([folder, os.environ.get("PATH", "")])
+
+
+def _forget_log() -> None:
+    global _log
+    _log = None
+
+
+def one_line(error: BaseException) -> str:
+    """Say any exception in one line: what, where, what to do."""
+    if isinstance(error, BuildError):
+        return str(error)
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return str(BuildError("the disk is full", error.filename or Path.cwd(), "free some space and run again"))
+    if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return str(BuildError(f"cannot write: {error.strerror}", error.filename or Path.cwd(), "check its permissions"))
+    text = " ".join(str(error).split()) or "no message"
+    return f"{type(error).__name__}: {text} (unexpected): run the same command with --debug and report it"

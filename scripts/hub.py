@@ -1,0 +1,110 @@
+"""The Hub as the steps use it: errors in one line, progress in bytes, tokens never shown.
+
+Everything goes through huggingface_hub, so HF_ENDPOINT, HF_TOKEN, HF_HUB_CACHE and the login mean what they mean there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+from huggingface_hub import HfApi, constants
+from huggingface_hub.errors import (
+    EntryNotFoundError,
+    GatedRepoError,
+    HfHubHTTPError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+from tqdm import tqdm
+
+from scripts import core
+from scripts.core import BuildError
+
+UNREACHABLE = "check the network and HF_ENDPOINT; `make demo` builds an embedded pair without Hugging Face"
+
+
+def api() -> HfApi:
+    """The Hub's client, naming this project to the server."""
+    return HfApi(library_name="dflash-drafts")
+
+
+def page(repo: str) -> str:
+    """The address of a repository's page on the Hub in use."""
+    return f"{constants.ENDPOINT}/{repo}"
+
+
+@contextlib.contextmanager
+def explained(repo: str, what: str) -> Iterator[None]:
+    """Turn the client's errors inside the block into one line each.
+
+    ``what`` names the thing that was asked for, as "revision main" or "file config.json".
+
+    Raises:
+        BuildError: for every failure of the Hub or the way to it.
+    """
+    try:
+        yield
+    except GatedRepoError as error:
+        raise BuildError(
+            f"{repo} is gated and this account has no access", page(repo), "ask for access on that page, set HF_TOKEN"
+        ) from error
+    except RevisionNotFoundError as error:
+        raise BuildError(
+            f"{what} does not exist in {repo}", page(repo), "name an existing branch, tag or commit"
+        ) from error
+    except RepositoryNotFoundError as error:
+        raise BuildError(
+            f"{repo} does not exist, or it is private", page(repo), "check the name; for a private one set HF_TOKEN"
+        ) from error
+    except LocalEntryNotFoundError as error:
+        raise _unreachable(error.__cause__ or error, what) from error
+    except EntryNotFoundError as error:
+        raise BuildError(f"{what} does not exist in {repo}", page(repo), "check the repository's file list") from error
+    except OfflineModeIsEnabled as error:
+        raise BuildError("HF_HUB_OFFLINE is set", constants.ENDPOINT, f"unset it to get {what} of {repo}") from error
+    except HfHubHTTPError as error:
+        raise _status(error, repo, what) from error
+    except (httpx2.HTTPError, ConnectionError, TimeoutError) as error:
+        raise _unreachable(error, what) from error
+
+
+def _unreachable(error: BaseException, what: str) -> BuildError:
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return BuildError(f"the Hub cannot be reached for {what}: {reason}", constants.ENDPOINT, UNREACHABLE)
+
+
+def _status(error: HfHubHTTPError, repo: str, what: str) -> BuildError:
+    """One line for a status code that has no class of its own."""
+    status = error.response.status_code if error.response is not None else 0
+    said = " ".join((error.server_message or "").split())
+    advice = {
+        401: "set HF_TOKEN to a valid token, or log in with `hf auth login`",
+        403: "use a token with the right to do this",
+        412: "the repository moved meanwhile; run again",
+        429: "wait as long as the Hub asks, then run again",
+    }.get(status, "run again later" if status >= 500 else "see the message")
+    return BuildError(f"the Hub answered {status} for {what}{f': {said}' if said else ''}", page(repo), advice)
+
+
+class Bytes(tqdm):  # type: ignore[type-arg]
+    """Download progress as lines of text in place of a bar: see :class:`scripts.core.Progress`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Take what the client gives; always count, show at most every two seconds."""
+        kwargs.pop("name", None)
+        kwargs.update(disable=False, mininterval=core.Progress.EVERY, leave=True)
+        self._lines = 0
+        super().__init__(*args, **kwargs)
+
+    def display(self, msg: str | None = None, pos: int | None = None) -> None:
+        """Say one line; nothing for a file that arrives at once."""
+        done, total = int(self.n), int(self.total or 0)
+        if done and (done < total or self._lines):
+            self._lines += 1
+            percent = 100 * done // total if total else 0
+            core.say(f"{self.desc}: {percent:3d}% ({core.human(done)} of {core.human(total)})")

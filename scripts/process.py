@@ -1,0 +1,69 @@
+"""Run a program of the toolchain: its lines as they come, its last words when it fails, and none of our secrets."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from scripts import core
+from scripts.core import BuildError
+
+SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|CREDENTIAL|API_?KEY", re.IGNORECASE)
+"""Environment variables that no child process needs to see."""
+
+TAIL = 30
+"""Last lines of output that are kept for an error."""
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of this process without its secrets, plus ``extra``."""
+    return {key: value for key, value in os.environ.items() if not SECRET.search(key)} | dict(extra or {})
+
+
+def stream(
+    command: Sequence[str | Path],
+    on_line: Callable[[str], None],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> tuple[int, list[str]]:
+    r"""Run a command, hand over each line of its output, return its exit code and its last lines.
+
+    Standard error is read with standard output; a bar that redraws itself with ``\r`` counts as lines. The command gets
+    no standard input. An exception in ``on_line`` ends the program too.
+    """
+    tail: deque[str] = deque(maxlen=TAIL)
+    with subprocess.Popen(
+        [str(part) for part in command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=dict(env) if env is not None else environment(),
+        cwd=cwd,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:  # universal newlines: "\r" ends a line too
+                line = line.rstrip()
+                if line:
+                    tail.append(line)
+                    on_line(line)
+        except BaseException:
+            process.kill()
+            raise
+    return process.returncode, list(tail)
+
+
+def failed(program: str, code: int, tail: Sequence[str], where: str | Path, do: str) -> BuildError:
+    """The error of a program that ended badly: its last telling line; the rest goes to the log."""
+    for line in tail:
+        core.say(f"  {program}: {line}")
+    telling = [line for line in tail if re.search(r"error|exception|fail|abort|assert", line, re.IGNORECASE)]
+    last = (telling or list(tail) or ["no output"])[-1]
+    return BuildError(f"{program} ended with exit code {code}: {last[:300]}", where, do)

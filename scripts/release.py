@@ -1,0 +1,74 @@
+"""Close the release folder: exactly the files that are published, and SHA256SUMS over them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from scripts import core
+from scripts.core import BuildError
+
+SUMS = "SHA256SUMS"
+
+
+def close(folder: Path, files: Sequence[str], known: Mapping[str, str]) -> None:
+    """Write SHA256SUMS over ``files`` and remove what does not belong to the release.
+
+    ``known`` has the sha256 of the GGUF files as verify read them; a link to the same bytes is not hashed again.
+
+    Raises:
+        BuildError: a file of the release is not there.
+    """
+    lines = []
+    for name in sorted(files):
+        path = folder / name
+        if not path.is_file():
+            raise BuildError(f"{name} is missing", folder, "run snakemake again")
+        lines.append(f"{known.get(name) or core.sha256_file(path, f'hashing {name}')}  {name}\n")
+    for stray in sorted(folder.rglob("*")):
+        if stray.is_file() and stray.relative_to(folder).as_posix() not in {*files, SUMS}:
+            core.say(f"removed {stray.name}: it is not part of the release any more")
+            stray.unlink()
+    with core.atomic(folder / SUMS) as temporary:
+        temporary.write_text("".join(lines), encoding="utf-8")
+
+
+def read_sums(folder: Path) -> dict[str, str]:
+    """File name -> sha256 of a closed release folder.
+
+    Raises:
+        BuildError: SHA256SUMS is missing or malformed, or the folder holds more or fewer files than it names.
+    """
+    path = folder / SUMS
+    try:
+        rows = [line.split("  ", 1) for line in path.read_text(encoding="utf-8").splitlines()]
+        sums = {name: digest for digest, name in rows}
+    except (OSError, ValueError) as error:
+        raise BuildError(f"cannot read {SUMS}: {error}", folder, "run snakemake again") from error
+    present = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()} - {SUMS}
+    if present != set(sums):
+        odd = sorted(present ^ set(sums))[0]
+        raise BuildError(f"{odd} is in only one of the folder and {SUMS}", folder, "run snakemake again")
+    return sums
+
+
+def main() -> int:
+    """Command-line front."""
+    arguments = core.parser(__doc__)
+    arguments.add_argument("--folder", required=True, type=Path, help="release folder")
+    arguments.add_argument(
+        "--manifest", required=True, type=Path, help="manifest.json, for the sha256 of the GGUF files"
+    )
+    arguments.add_argument("--files", required=True, nargs="+", help="names of the files of the release")
+    return core.run(arguments, _step)
+
+
+def _step(options: argparse.Namespace) -> None:
+    outputs = core.read_json(options.manifest)["outputs"]
+    close(options.folder, options.files, {output["file"]: output["sha256"] for output in outputs})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+# The release folder: links to the verified files, the manifest, the card, and SHA256SUMS last, which closes it.
+rule manifest:
+    input:
+        fetched=fetched,
+        toolchain=f"{TOOLCHAIN}/llama-quantize.json",
+        steps=expand("results/{{pair}}/reports/{step}.json", step=["lock", "tokenizer", "vocab", "convert"]),
+        bf16="results/{pair}/reports/gguf-bf16.json",
+        verified=verified_released,
+    output:
+        "results/{pair}/release/manifest.json",
+    log:
+        "logs/{pair}/manifest.log",
+    conda:
+        "../../envs/pipeline.yaml"
+    params:
+        name=lookup(within=PAIRS, dpath="{pair}/name"),
+    message:
+        "write the manifest of {wildcards.pair}"
+    shell:
+        "python -m scripts.manifest --pair {wildcards.pair:q} --name {params.name:q} --fetched {input.fetched:q}"
+        " --toolchain {input.toolchain:q} --steps {input.steps:q} --verified {input.verified:q}"
+        " --out {output:q} --log {log:q}"
+
+
+rule card:
+    input:
+        manifest="results/{pair}/release/manifest.json",
+        template=workflow.source_path("../templates/card.md.j2"),
+    output:
+        report(
+            "results/{pair}/release/README.md",
+            caption="../report/card.rst",
+            category="Release",
+            labels={"pair": "{pair}", "file": "model card"},
+        ),
+    log:
+        "logs/{pair}/card.log",
+    conda:
+        "../../envs/pipeline.yaml"
+    params:
+        options=card_options,
+    message:
+        "render the card of {wildcards.pair}"
+    shell:
+        "python -m scripts.card --manifest {input.manifest:q} --template {input.template:q}"
+        " --options {params.options:q} --out {output:q} --log {log:q}"
+
+
+rule release_file:
+    input:
+        "results/{pair}/reports/gguf-{quant}.json",
+        gguf="results/{pair}/gguf/{name}-{quant}.gguf",
+    output:
+        "results/{pair}/release/{name}-{quant}.gguf",
+    log:
+        "logs/{pair}/release-{name}-{quant}.log",
+    conda:
+        "../../envs/pipeline.yaml"
+    message:
+        "put {wildcards.name}-{wildcards.quant}.gguf into the release"
+    shell:
+        "python -m scripts.link {input.gguf:q} {output:q} --log {log:q}"
+
+
+rule release:
+    input:
+        released,
+        manifest="results/{pair}/release/manifest.json",
+        card="results/{pair}/release/README.md",
+    output:
+        "results/{pair}/release/SHA256SUMS",
+    log:
+        "logs/{pair}/release.log",
+    conda:
+        "../../envs/pipeline.yaml"
+    params:
+        folder=subpath(output[0], parent=True),
+        files=release_names,
+    message:
+        "close the release of {wildcards.pair}"
+    shell:
+        "python -m scripts.release --folder {params.folder:q} --manifest {input.manifest:q}"
+        " --files {params.files:q} --log {log:q}"

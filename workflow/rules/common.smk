@@ -1,0 +1,141 @@
+# What the rules share: the checked configuration and the functions that turn it into paths and parameters.
+import json
+import re
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(workflow.current_basedir.join("../..")))
+
+from scripts import preflight
+from scripts.config import validated
+from scripts.core import BuildError, errors_in, use_this_python
+from scripts.lock import lock
+from scripts.toolchain import parse_spec, toolchain_id
+
+try:
+    CONFIG = validated(config)
+    TOOLCHAIN = f"results/toolchain/{toolchain_id(parse_spec(CONFIG['llama_cpp']))}"
+    PAIRS = CONFIG["pairs"]
+    if CONFIG["frozen"]:
+        # Checked here, not in a rule: whether a run is frozen must not be a reason to build again.
+        for key, pair in PAIRS.items():
+            lock(pair, Path(CONFIG["locks"]) / f"{key}.yaml", frozen=True)
+except BuildError as error:
+    # One line in place of the workflow engine's report on its own stack.
+    sys.exit(f"error: {error}")
+
+STARTED = time.time()
+use_this_python()
+
+
+def check_inputs():
+    """Stop with one line before the first job where an input cannot be had."""
+    try:
+        preflight.check(PAIRS, Path(CONFIG["locks"]))
+    except BuildError as error:
+        sys.exit(f"error: {error}")
+
+
+def errors_since(started):
+    """The one-line errors of the steps that failed in this run, from their logs."""
+    return errors_in("logs", started)
+
+
+def gguf(pair, quant):
+    """Path of a pair's GGUF of one quant."""
+    return f"results/{pair}/gguf/{PAIRS[pair]['name']}-{quant}.gguf"
+
+
+def finished(pairs):
+    """Everything the default target builds: the closed release of every pair, and its MLX folder where asked for."""
+    files = [f"results/{pair}/release/SHA256SUMS" for pair in pairs]
+    return files + [f"results/{pair}/reports/mlx.json" for pair in pairs if PAIRS[pair]["mlx"]]
+
+
+def roles(pair):
+    """The inputs of a pair that files are fetched from."""
+    return [role for role in ("draft", "target", "base") if role in PAIRS[pair]]
+
+
+def one_pair(wildcards):
+    """The repositories of one pair, as the lock step reads them."""
+    keys = ("draft", "target", "base", "target_gguf")
+    pair = PAIRS[wildcards.pair]
+    return json.dumps({wildcards.pair: {key: pair[key] for key in keys if key in pair}})
+
+
+def convert_report(wildcards):
+    """The report that the convert step left beside its GGUF."""
+    return f"results/{wildcards.pair}/gguf/{PAIRS[wildcards.pair]['name']}-bf16.json"
+
+
+def built(wildcards):
+    """The GGUF of a pair and a quant."""
+    return gguf(wildcards.pair, wildcards.quant)
+
+
+def fetched(wildcards):
+    """The fetch reports of a pair."""
+    return [f"results/{wildcards.pair}/reports/fetch-{role}.json" for role in roles(wildcards.pair)]
+
+
+def base_folder(wildcards):
+    """The fetch report of the base, where the pair names one."""
+    return [f"results/{wildcards.pair}/reports/fetch-base.json"] if "base" in PAIRS[wildcards.pair] else []
+
+
+def base_option(wildcards):
+    """The option that names the base's folder, where the pair names a base."""
+    return ["--base", f"results/{wildcards.pair}/source/base"] if "base" in PAIRS[wildcards.pair] else []
+
+
+def expected(wildcards):
+    """What the config expects of a pair, as JSON."""
+    return json.dumps(PAIRS[wildcards.pair]["expect"])
+
+
+def convert_options(wildcards):
+    """The config keys that get into the GGUF's metadata, as JSON."""
+    chosen = {"license": PAIRS[wildcards.pair].get("license"), "quantized_by": CONFIG.get("quantized_by")}
+    return json.dumps({key: value for key, value in chosen.items() if value})
+
+
+def released(wildcards):
+    """The GGUF files in a pair's release folder."""
+    pair = PAIRS[wildcards.pair]
+    return [f"results/{wildcards.pair}/release/{pair['name']}-{quant}.gguf" for quant in pair["quants"]]
+
+
+def verified(wildcards):
+    """The verify reports of the released files; the bf16 file is always verified, being what the others come from."""
+    quants = ["bf16", *(quant for quant in PAIRS[wildcards.pair]["quants"] if quant != "bf16")]
+    return [f"results/{wildcards.pair}/reports/gguf-{quant}.json" for quant in quants]
+
+
+def verified_released(wildcards):
+    """The verify reports of the files that are released, in the order of the config."""
+    return [f"results/{wildcards.pair}/reports/gguf-{quant}.json" for quant in PAIRS[wildcards.pair]["quants"]]
+
+
+def card_options(wildcards):
+    """The config keys that the card names, as JSON."""
+    pair = PAIRS[wildcards.pair]
+    options = {"block_size": pair["expect"]["block_size"], "target_gguf": pair.get("target_gguf")}
+    return json.dumps(options | {"publish": pair.get("publish")})
+
+
+def release_names(wildcards):
+    """The file names of a release, SHA256SUMS apart."""
+    pair = PAIRS[wildcards.pair]
+    return [f"{pair['name']}-{quant}.gguf" for quant in pair["quants"]] + ["README.md", "manifest.json"]
+
+
+def publish_options(wildcards):
+    """Where and how a pair is published, as JSON."""
+    return json.dumps(PAIRS[wildcards.pair].get("publish", {}))
+
+
+def published(wildcards):
+    """The publish reports of every pair that has a place to be published."""
+    return [f"results/{pair}/reports/publish.json" for pair in PAIRS if "publish" in PAIRS[pair]]
