@@ -3,7 +3,10 @@ from snakemake.utils import min_version
 min_version("9.20")
 
 
-configfile: "config.yaml"
+# A file given with --configfile replaces this one, and then this folder need not have any.
+if exists("config.yaml"):
+
+    configfile: "config.yaml"
 
 
 include: "workflow/rules/common.smk"

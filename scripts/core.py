@@ -265,10 +265,11 @@ def errors_in(logs: str | Path, since: float) -> list[str]:
 
 
 def use_this_python() -> None:
-    """Let `python` in the rules' shell commands be the interpreter that runs now, activated or not."""
-    folder = str(Path(sys.executable).parent)
-    if os.environ.get("PATH", "").split(os.pathsep)[0] != folder:
-        os.environ["PATH"] = os.pathsep.join([folder, os.environ.get("PATH", "")])
+    """Let `python -m scripts.X` in the rules' commands be this interpreter and this folder, wherever they run."""
+    for variable, folder in (("PATH", Path(sys.executable).parent), ("PYTHONPATH", Path(__file__).parent.parent)):
+        present = [part for part in os.environ.get(variable, "").split(os.pathsep) if part]
+        if str(folder) not in present[:1]:
+            os.environ[variable] = os.pathsep.join([str(folder), *present])
 
 
 def _forget_log() -> None:

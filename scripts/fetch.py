@@ -143,12 +143,13 @@ def _download(entry: Mapping[str, Any], path: str, *, force: bool) -> Path:
     """One file through the Hub cache; partial downloads resume."""
     with hub.explained(entry["repo"], f"file {path} at {entry['commit']}"):
         return Path(
-            hf_hub_download(
+            hub.persistent()(
+                hf_hub_download,
                 entry["repo"],
                 path,
                 revision=entry["commit"],
                 force_download=force,
-                library_name="dflash-drafts",
+                library_name=hub.LIBRARY,
                 tqdm_class=hub.Bytes,
             )
         )

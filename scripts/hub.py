@@ -6,6 +6,7 @@ Everything goes through huggingface_hub, so HF_ENDPOINT, HF_TOKEN, HF_HUB_CACHE 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,22 +21,57 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 from tqdm import tqdm
 
 from scripts import core
 from scripts.core import BuildError
+
+LIBRARY = "dflash-drafts"
+"""How this project names itself to the server."""
+
+SHORT = "Consistency check failed"
+"""How the client's plain OSError begins when a body ended early."""
 
 UNREACHABLE = "check the network and HF_ENDPOINT; `make demo` builds an embedded pair without Hugging Face"
 
 
 def api() -> HfApi:
     """The Hub's client, naming this project to the server."""
-    return HfApi(library_name="dflash-drafts")
+    return HfApi(library_name=LIBRARY)
 
 
 def page(repo: str) -> str:
     """The address of a repository's page on the Hub in use."""
     return f"{constants.ENDPOINT}/{repo}"
+
+
+def passing(error: BaseException) -> bool:
+    """Whether an error may pass by itself: a broken connection, an overloaded server, a body that ended early."""
+    if isinstance(error, HfHubHTTPError):
+        return error.response is not None and (
+            error.response.status_code in (408, 429) or error.response.is_server_error
+        )
+    if isinstance(error, LocalEntryNotFoundError):
+        return False  # the client has tried again already, for half a minute
+    return isinstance(error, httpx2.TransportError) or (isinstance(error, OSError) and SHORT in str(error))
+
+
+def persistent() -> Retrying:
+    """Attempts at one transfer: up to four, one to eight seconds apart, for errors that may pass."""
+    return Retrying(
+        retry=retry_if_exception(passing),
+        stop=stop_after_attempt(4),
+        wait=wait_exponential(multiplier=1, max=8),
+        before_sleep=_again,
+        reraise=True,
+    )
+
+
+def _again(state: RetryCallState) -> None:
+    error = state.outcome.exception() if state.outcome else None
+    said = " ".join(str(error).split())[:120] or type(error).__name__
+    core.say(f"attempt {state.attempt_number} failed ({said}); trying again")
 
 
 @contextlib.contextmanager
@@ -71,6 +107,14 @@ def explained(repo: str, what: str) -> Iterator[None]:
         raise _status(error, repo, what) from error
     except (httpx2.HTTPError, ConnectionError, TimeoutError) as error:
         raise _unreachable(error, what) from error
+    except OSError as error:
+        if SHORT not in str(error):
+            raise
+        sizes = re.search(r"of size (\d+) but has size (\d+)", str(error))
+        short = f" ({sizes[2]} of {sizes[1]} bytes)" if sizes else ""
+        raise BuildError(
+            f"{what} of {repo} arrives short{short}", page(repo), "check the network, run again"
+        ) from error
 
 
 def _unreachable(error: BaseException, what: str) -> BuildError:
@@ -108,3 +152,12 @@ class Bytes(tqdm):  # type: ignore[type-arg]
             self._lines += 1
             percent = 100 * done // total if total else 0
             core.say(f"{self.desc}: {percent:3d}% ({core.human(done)} of {core.human(total)})")
+
+    def close(self) -> None:
+        """Say the last line of a transfer that was shown at all; a bar would add a line break here."""
+        if self.disable:
+            return
+        if self._lines:
+            self.display()
+        self.disable = True
+        self._decr_instances(self)  # type: ignore[attr-defined]

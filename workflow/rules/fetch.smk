@@ -8,7 +8,7 @@ rule fetch:
         config="results/{pair}/source/{role}/config.json",
     log:
         "logs/{pair}/fetch-{role}.log",
-    retries: 2
+    retries: 1
     conda:
         "../../envs/pipeline.yaml"
     params:

@@ -4,7 +4,7 @@ rule toolchain_source:
         f"{TOOLCHAIN}/source.json",
     log:
         "logs/toolchain/source.log",
-    retries: 2
+    retries: 1
     conda:
         "../../envs/pipeline.yaml"
     params:

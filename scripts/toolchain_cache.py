@@ -1,0 +1,142 @@
+"""The toolchain's cache: where it lies, locks, checked folders and running a command with its output followed."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+import filelock
+
+from scripts.core import BuildError, say, sha256_file
+
+_SKIPPED = {"__pycache__", ".git"}
+
+
+def cache_root() -> Path:
+    """``$DFLASH_CACHE``, else ``$XDG_CACHE_HOME/dflash-drafts``, else ``~/.cache/dflash-drafts``."""
+    if own := os.environ.get("DFLASH_CACHE"):
+        return Path(own).expanduser().absolute()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base).expanduser() if base else Path.home() / ".cache").absolute() / "dflash-drafts"
+
+
+@contextlib.contextmanager
+def locked(path: Path, what: str) -> Iterator[None]:
+    """Hold a file lock; says so once when another process holds it.
+
+    Raises:
+        BuildError: the lock file cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = filelock.FileLock(path)
+        try:
+            lock.acquire(timeout=0)
+        except filelock.Timeout:
+            say(f"waiting: another process is at work on {what}")
+            lock.acquire()
+    except OSError as error:
+        raise BuildError(f"cannot write to the cache: {error.strerror}", path.parent, "set DFLASH_CACHE") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextlib.contextmanager
+def fresh_folder(destination: Path) -> Iterator[Path]:
+    """Yield an empty folder beside ``destination``; it takes its place on success and goes on any failure."""
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", suffix=".part", dir=destination.parent))
+    try:
+        new = temporary / "new"
+        new.mkdir()
+        yield new
+        if destination.exists():
+            destination.rename(temporary / "old")
+        new.rename(destination)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def point(link: Path, target: Path) -> None:
+    """Make ``link`` a symbolic link to ``target``, replacing another link in one step.
+
+    Raises:
+        BuildError: something that is no link is in the way.
+    """
+    link.parent.mkdir(parents=True, exist_ok=True)
+    if link.exists() and not link.is_symlink():
+        raise BuildError("a file or folder is in the way of a link", link, "remove it and run again")
+    temporary = link.with_name(f".{link.name}.{os.getpid()}.part")
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(target)
+    temporary.replace(link)
+
+
+def tree_sha256(root: Path, parts: Sequence[str] = (".",)) -> str:
+    """One sha256 over names and contents of all files of ``parts`` of a folder.
+
+    ``.git`` and ``__pycache__`` are left out: they change without the sources changing.
+    """
+    result = hashlib.sha256()
+    for path in sorted(file for part in parts for file in _files(root / part)):
+        content = f"-> {path.readlink()}" if path.is_symlink() else sha256_file(path)
+        result.update(f"{path.relative_to(root).as_posix()}\0{content}\n".encode())
+    return result.hexdigest()
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if path.is_symlink() or path.is_file():
+        yield path
+        return
+    for folder, folders, names in os.walk(path):
+        folders[:] = [name for name in folders if name not in _SKIPPED]
+        links = [name for name in folders if (Path(folder) / name).is_symlink()]
+        yield from (Path(folder) / name for name in (*names, *links) if name not in _SKIPPED)
+
+
+def follow(
+    command: Sequence[str | Path],
+    on_line: Callable[[str], None],
+    *,
+    log: IO[str] | None = None,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> int:
+    """Run a command, hand on each line of its output as it comes, and return the exit code.
+
+    Both streams are read as one; carriage returns end a line too, as progress displays use them.
+    The command never outlives this call.
+    """
+    process = subprocess.Popen(
+        [str(part) for part in command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        cwd=cwd,
+        env=env,
+    )
+    assert process.stdout is not None
+    try:
+        with process.stdout as stream:
+            for text in stream:  # a carriage return arrives as a line's end
+                if log is not None:
+                    log.write(text)
+                    log.flush()
+                if text.strip():
+                    on_line(text.rstrip("\n"))
+        return process.wait()
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
