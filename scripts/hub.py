@@ -17,6 +17,7 @@ from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
     LocalEntryNotFoundError,
+    LocalTokenNotFoundError,
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
     RevisionNotFoundError,
@@ -97,6 +98,8 @@ def explained(repo: str, what: str) -> Iterator[None]:
         raise BuildError(
             f"{repo} does not exist, or it is private", page(repo), "check the name; for a private one set HF_TOKEN"
         ) from error
+    except LocalTokenNotFoundError as error:
+        raise BuildError(f"no token for {what} of {repo}", page(repo), "set HF_TOKEN or run `hf auth login`") from error
     except LocalEntryNotFoundError as error:
         raise _unreachable(error.__cause__ or error, what) from error
     except EntryNotFoundError as error:

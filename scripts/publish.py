@@ -84,14 +84,14 @@ def publish(
 
 def _open(repo: str, *, private: bool, dry_run: bool) -> tuple[str, dict[str, Any]]:
     """Head and files of the repository, created first where it does not exist; a dry run creates nothing."""
-    if dry_run:
-        with hub.explained(repo, "its files"):
-            if not hub.api().repo_exists(repo):
-                return "", {}
-        return remote_files(repo)
-    with hub.explained(repo, "creating it"):
-        hub.api().whoami()
-        hub.api().create_repo(repo, private=private, exist_ok=True)
+    with hub.explained(repo, "its files"):
+        exists = hub.api().repo_exists(repo)
+    if not exists and dry_run:
+        return "", {}
+    if not exists:
+        with hub.explained(repo, "creating it"):
+            hub.api().whoami()
+            hub.api().create_repo(repo, private=private)
     return remote_files(repo)
 
 

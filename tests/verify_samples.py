@@ -10,6 +10,9 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
+from scripts.core import Report
+from scripts.verify import verify
+
 Array = npt.NDArray[Any]
 Edit = Callable[["Gguf"], object]
 
@@ -273,3 +276,32 @@ def right_gguf(weights: dict[str, Array]) -> Gguf:
         else:
             result.tensors[gguf_name(name)] = (bits.view(np.uint8), "BF16")
     return result
+
+
+def unchanged(file: Gguf) -> None:
+    """The edit that changes nothing."""
+
+
+class Bench:
+    """A draft, its target and a right GGUF, from which doctored ones are made."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.draft, self.target = folder, folder / "draft", folder / "target"
+        self.weights = write_draft(self.draft)
+        write_target(self.target)
+
+    def gguf(self, edit: Edit = unchanged, name: str = "file.gguf") -> Path:
+        built = right_gguf(self.weights)
+        edit(built)
+        return built.write(self.folder / name)
+
+    def verify(self, edit: Edit = unchanged, quant: str = "bf16", **options: Any) -> Report:
+        options = {"general": {"general.name": NAME}, "only_these": False, **options}
+        return verify(self.gguf(edit), self.draft, self.target, quant, **options)
+
+    def config(self, **changes: Any) -> None:
+        write_json(self.draft / "config.json", {**CONFIG, **changes})
+
+
+def failures(report: Report) -> list[str]:
+    return [f"{check.name}: {check.detail}" for check in report.checks if not check.ok]

@@ -25,7 +25,7 @@ rule manifest:
 rule card:
     input:
         manifest="results/{pair}/release/manifest.json",
-        template=workflow.source_path("../templates/card.md.j2"),
+        template=f"{workflow.basedir}/workflow/templates/card.md.j2",
     output:
         report(
             "results/{pair}/release/README.md",
