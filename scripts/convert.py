@@ -152,9 +152,9 @@ def convert(
                 "HF_MODULES_CACHE": str(Path(scratch) / "home" / "modules"),
             }
         )
-        code, tail = process.stream(command, _Shown(), env=environment)
+        code, tail = process.stream(command, _Shown(weights.data_bytes), env=environment)
         if code:
-            raise _failed(code, tail, target)
+            raise converter_failed(code, tail, target)
         tensors, size = gguf_counts(temporary)
         report.require(
             "every tensor was written",
@@ -185,15 +185,15 @@ class _Shown:
 
     PERCENT = re.compile(r"Writing:\s*(\d+)%")
 
-    def __init__(self) -> None:
-        self.progress = core.Progress("converting", 100, "percent")
+    def __init__(self, total: int) -> None:
+        self.progress = core.Progress("converting", total)
 
     def __call__(self, line: str) -> None:
         if found := self.PERCENT.search(line):
-            self.progress.set(int(found[1]))
+            self.progress.set(self.progress.total * int(found[1]) // 100)
 
 
-def _failed(code: int, tail: list[str], target: Path) -> BuildError:
+def converter_failed(code: int, tail: list[str], target: Path) -> BuildError:
     """The converter's failure in one line; an unknown pre-tokenizer is said with its hash and the versions."""
     text = "\n".join(tail)
     if "pre-tokenizer was not recognized" in text:
