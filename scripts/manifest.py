@@ -28,7 +28,7 @@ def inputs(fetched: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 def output(report: Mapping[str, Any]) -> dict[str, Any]:
     """One file of the release, from its verify report."""
-    keys = ("file", "quant", "bytes", "bpw", "sha256", "types", "tensors")
+    keys = ("file", "quant", "bytes", "bpw", "sha256", "types", "tensors", "tensor_sha256")
     return {key: report[key] for key in keys}
 
 

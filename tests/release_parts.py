@@ -26,7 +26,7 @@ def gguf(folder: Path, quant: str) -> dict[str, Any]:
     path.write_bytes(f"GGUF {quant}".encode() * 50)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     figures = {"file": path.name, "quant": quant, "bytes": path.stat().st_size, "bpw": 8.5, "sha256": digest}
-    return ok(**figures, types={"F32": 1}, tensors={"fc.weight": digest})
+    return ok(**figures, types={"F32": 1}, tensors=1, tensor_sha256={"fc.weight": digest})
 
 
 def build(folder: Path) -> dict[str, Any]:

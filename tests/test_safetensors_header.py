@@ -98,6 +98,7 @@ WRONG: list[tuple[str, Callable[[], bytes], str]] = [
     ("no object", lambda: with_header(b"[1, 2]", b""), "not a safetensors file: no JSON object follows"),
     ("zeros", lambda: bytes(2000), "not a safetensors file: no JSON object follows"),
     ("cut in the header", lambda: RIGHT[:40], "the header should have"),
+    ("cut at the header's end", lambda: made(a=1)[:-2], "the header should have 8 bytes and the file has 14"),
     ("broken JSON", lambda: with_header(b'{"a": ', b""), "the safetensors header is not valid JSON"),
     ("deep JSON", lambda: with_header(b'{"a":' + b"[" * 100_000, b""), "the safetensors header is not valid JSON"),
     ("not UTF-8", lambda: with_header(b'{"\xff":1}', b""), "the safetensors header is not valid JSON"),

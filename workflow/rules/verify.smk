@@ -6,6 +6,7 @@ rule verify:
         target="results/{pair}/target/config.json",
     output:
         "results/{pair}/reports/gguf-{quant}.json",
+    threads: 2
     log:
         "logs/{pair}/verify-{quant}.log",
     benchmark:
@@ -20,4 +21,4 @@ rule verify:
         "verify the {wildcards.quant} file of {wildcards.pair} against its source"
     shell:
         "python -m scripts.verify --gguf {input.gguf:q} --quant {wildcards.quant} --convert {input.convert:q}"
-        " --draft {params.draft:q} --target {params.target:q} {params.fallback} --report {output:q} --log {log:q}"
+        " --draft {params.draft:q} --target {params.target:q} {params.fallback} --threads {threads} --report {output:q} --log {log:q}"
