@@ -8,6 +8,7 @@ import subprocess
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 from scripts import core
 from scripts.core import BuildError
@@ -30,11 +31,12 @@ def stream(
     *,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
+    log: IO[str] | None = None,
 ) -> tuple[int, list[str]]:
     r"""Run a command, hand over each line of its output, return its exit code and its last lines.
 
-    Standard error is read with standard output; a bar that redraws itself with ``\r`` counts as lines. The command gets
-    no standard input. An exception in ``on_line`` ends the program too.
+    Standard error is read with standard output; a bar that redraws itself with ``\r`` counts as lines. All goes to
+    ``log`` as well, where one is given. The command gets no standard input, and never outlives this call.
     """
     tail: deque[str] = deque(maxlen=TAIL)
     with subprocess.Popen(
@@ -50,8 +52,10 @@ def stream(
         try:
             assert process.stdout is not None
             for line in process.stdout:  # universal newlines: "\r" ends a line too
-                line = line.rstrip()
-                if line:
+                if log is not None:
+                    log.write(line)
+                    log.flush()
+                if line := line.rstrip():
                     tail.append(line)
                     on_line(line)
         except BaseException:

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from scripts import process
 from scripts.core import BuildError, Progress, Report, atomic, read_json, say, sha256_file, write_json
-from scripts.toolchain_cache import cache_root, follow, locked, point
+from scripts.toolchain_cache import cache_root, locked, point
 from scripts.toolchain_probe import probe, quant_types
 from scripts.toolchain_source import Source, ensure_source, spec_label
 from scripts.toolchain_spec import (
@@ -229,7 +230,7 @@ def _configure(folder: Path, source: Source, tools: _Tools, log: IO[str]) -> Non
     shutil.rmtree(build_folder, ignore_errors=True)
     say("configuring llama.cpp")
     log.write(f"{shlex.join(command)}\n")
-    _logged(command, log, "CMake does not accept the sources", env={**os.environ, **compilers, "LC_ALL": "C"})
+    _logged(command, log, "CMake does not accept the sources", env=process.environment({**compilers, "LC_ALL": "C"}))
     write_json(stamp, wanted)
 
 
@@ -244,7 +245,7 @@ def _filled(flag: str, folders: dict[str, Path]) -> str:
 
 def _ninja(folder: Path, program: Program, tools: _Tools, threads: int, log: IO[str]) -> None:
     command = [tools.ninja, "-C", str(folder / "build"), "-j", str(threads), program]
-    environment = {**os.environ, "NINJA_STATUS": "[%f/%t] ", "LC_ALL": "C"}
+    environment = process.environment({"NINJA_STATUS": "[%f/%t] ", "LC_ALL": "C"})
     say(f"compiling {program} with {threads} threads: once, and some files take a minute")
     with Progress(f"compiling {program}", 0, "files") as progress:
         _logged(command, log, f"{program} did not compile", env=environment, progress=progress)
@@ -263,7 +264,8 @@ def _logged(
         elif re.search(r"\berror\b:?", line, flags=re.IGNORECASE) and not step:
             errors.append(line)
 
-    if follow(command, on_line, log=log, env=env):
+    code, _ = process.stream(command, on_line, log=log, env=env)
+    if code:
         first = next((line for line in errors if re.search(r"\berror:", line)), (errors or ["see the log"])[0])
         do = "read this log; if memory ran out, use fewer --threads"
         raise BuildError(f"{failure}: {first}", log.name, do)

@@ -1,4 +1,4 @@
-"""The toolchain's cache: where it lies, locks, checked folders and running a command with its output followed."""
+"""The toolchain's cache: where it lies, locks and checked folders."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import contextlib
 import hashlib
 import os
 import shutil
-import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO
 
 import filelock
 
@@ -101,42 +99,3 @@ def _files(path: Path) -> Iterator[Path]:
         folders[:] = [name for name in folders if name not in _SKIPPED]
         links = [name for name in folders if (Path(folder) / name).is_symlink()]
         yield from (Path(folder) / name for name in (*names, *links) if name not in _SKIPPED)
-
-
-def follow(
-    command: Sequence[str | Path],
-    on_line: Callable[[str], None],
-    *,
-    log: IO[str] | None = None,
-    cwd: Path | None = None,
-    env: Mapping[str, str] | None = None,
-) -> int:
-    """Run a command, hand on each line of its output as it comes, and return the exit code.
-
-    Both streams are read as one; carriage returns end a line too, as progress displays use them.
-    The command never outlives this call.
-    """
-    process = subprocess.Popen(
-        [str(part) for part in command],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        cwd=cwd,
-        env=env,
-    )
-    assert process.stdout is not None
-    try:
-        with process.stdout as stream:
-            for text in stream:  # a carriage return arrives as a line's end
-                if log is not None:
-                    log.write(text)
-                    log.flush()
-                if text.strip():
-                    on_line(text.rstrip("\n"))
-        return process.wait()
-    finally:
-        if process.poll() is None:
-            process.terminate()
-            process.wait()

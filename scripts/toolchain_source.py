@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from scripts import process
 from scripts.core import BuildError, Progress, Report, read_json, say, write_json
-from scripts.toolchain_cache import cache_root, follow, fresh_folder, locked, point, tree_sha256
+from scripts.toolchain_cache import cache_root, fresh_folder, locked, point, tree_sha256
 from scripts.toolchain_download import fetch_archive, unpack
 from scripts.toolchain_spec import (
     MINIMUM,
@@ -195,7 +196,7 @@ def _git(arguments: Sequence[str], cwd: Path, where: str) -> str:
                 lines.append(line.strip())
 
         try:
-            code = follow(["git", *settings, *arguments], on_line, cwd=cwd, env=_git_environment())
+            code, _ = process.stream(["git", *settings, *arguments], on_line, cwd=cwd, env=_git_environment())
         except FileNotFoundError as error:
             raise BuildError("git is not installed", "PATH", "install git or use source: pypi") from error
     if code:

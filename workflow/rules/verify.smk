@@ -6,13 +6,13 @@ rule verify:
         target="results/{pair}/target/config.json",
     output:
         "results/{pair}/reports/gguf-{quant}.json",
-    threads: 2
     log:
         "logs/{pair}/verify-{quant}.log",
     benchmark:
         "benchmarks/{pair}/verify-{quant}.tsv"
     conda:
         "../../envs/pipeline.yaml"
+    threads: 2
     params:
         draft=subpath(input.draft, parent=True),
         target=subpath(input.target, parent=True),
@@ -21,4 +21,5 @@ rule verify:
         "verify the {wildcards.quant} file of {wildcards.pair} against its source"
     shell:
         "python -m scripts.verify --gguf {input.gguf:q} --quant {wildcards.quant} --convert {input.convert:q}"
-        " --draft {params.draft:q} --target {params.target:q} {params.fallback} --threads {threads} --report {output:q} --log {log:q}"
+        " --draft {params.draft:q} --target {params.target:q} {params.fallback} --threads {threads}"
+        " --report {output:q} --log {log:q}"

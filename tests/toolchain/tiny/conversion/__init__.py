@@ -1,0 +1,3 @@
+"""The architectures the converter knows."""
+
+KNOWN = {"DFlashDraftModel": "qwen"}

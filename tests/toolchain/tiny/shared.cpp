@@ -1,0 +1,2 @@
+const char * commit() { return COMMIT; }
+const char * where() { return __FILE__; }
