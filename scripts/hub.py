@@ -34,6 +34,9 @@ LIBRARY = "dflash-drafts"
 SHORT = "Consistency check failed"
 """How the client's plain OSError begins when a body ended early."""
 
+PAUSE = 1.0
+"""Seconds before the second attempt at a transfer; later ones wait longer, up to eight seconds."""
+
 UNREACHABLE = "check the network and HF_ENDPOINT; `make demo` builds an embedded pair without Hugging Face"
 
 
@@ -63,7 +66,7 @@ def persistent() -> Retrying:
     return Retrying(
         retry=retry_if_exception(passing),
         stop=stop_after_attempt(4),
-        wait=wait_exponential(multiplier=1, max=8),
+        wait=wait_exponential(multiplier=PAUSE, max=8),
         before_sleep=_again,
         reraise=True,
     )

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from demo.hub import FaultRule, HubServer
-from scripts import core, fetch, lock
+from scripts import core, fetch, hub, lock
 from scripts.core import BuildError
 
 WEIGHTS = "model.safetensors"
@@ -38,10 +38,15 @@ def target(tmp_path: Path) -> Path:
     return folder
 
 
-def _locked(hub: HubServer, folder: Path, role: str = "draft") -> dict[str, Any]:
-    hub.commit_folder(f"demo-org/{role}", folder, "Add files")
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "PAUSE", 0.01)
+
+
+def _locked(server: HubServer, folder: Path, role: str = "draft") -> dict[str, Any]:
+    server.commit_folder(f"demo-org/{role}", folder, "Add files")
     entry: dict[str, Any] = lock.resolve(f"demo-org/{role}", "main")
-    hub.log.clear()
+    server.log.clear()
     return entry
 
 
