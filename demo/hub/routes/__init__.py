@@ -1,0 +1,1 @@
+"""The Hub's endpoints, one topic a module; each has a list ``ROUTES``."""
