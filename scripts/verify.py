@@ -28,6 +28,7 @@ from scripts.verify_tensors import (
     from_gguf,
     from_weights,
     measure,
+    readable,
     structure_checks,
 )
 from scripts.verify_types import LIMITS, histogram, rule_for, type_checks
@@ -130,6 +131,7 @@ def _figures(file: GgufFile, quant: str, source: str, fallen: list[str]) -> dict
 def _measured_figures(
     file: GgufFile, measured: Mapping[str, Measured], digest: str, limits: Mapping[str, float]
 ) -> dict[str, Any]:
+    read = all(readable(file.tensors[tensor_name].type) for tensor_name in measured)
     worst: dict[str, dict[str, Any]] = {}
     for tensor_name, found in sorted(measured.items(), key=lambda item: -item[1].error):
         kind = file.tensors[tensor_name].type
@@ -137,7 +139,8 @@ def _measured_figures(
             error = round(found.error, 6)
             worst.setdefault(kind, {"tensor": tensor_name, "error": error, "limit": limits[kind]})
     return {
-        "worst_relative_error": max((entry["error"] for entry in worst.values()), default=0.0),
+        # None where some tensors could not be dequantized: no figure stands for what was not measured.
+        "worst_relative_error": max((entry["error"] for entry in worst.values()), default=0.0) if read else None,
         "worst_by_type": worst,
         "sha256": digest,
         "tensor_sha256": {tensor_name: found.sha256 for tensor_name, found in measured.items()},
@@ -189,9 +192,11 @@ def _step(options: argparse.Namespace) -> None:
     report.settle(options.gguf, "delete the file and build it again")
     report.write(options.report)
     figures = report.figures
+    error = figures["worst_relative_error"]
+    worst = "relative error not measured" if error is None else f"worst relative error {error:.4f}"
     say(
         f"verified {figures['file']}: {core.human(figures['bytes'])}, {figures['bpw']:.2f} BPW, "
-        f"worst relative error {figures['worst_relative_error']:.4f}, {len(report.checks)} checks held"
+        f"{worst}, {len(report.checks)} checks held"
     )
 
 

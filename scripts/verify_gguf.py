@@ -24,8 +24,16 @@ BUILD_AGAIN = "delete the file and build it again"
 MOST = 1 << 24
 """Most entries of a list, bytes of a text or tensors that are read; the largest vocabularies have 2^18 tokens."""
 
+UNNAMED = {42: ("Q2_0", 64, 18)}
+"""Tensor types that llama-quantize writes and the gguf package does not name: name, weights of a block, its bytes."""
+
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
+
+TYPES: Mapping[int, tuple[str, int, int]] = UNNAMED | {
+    kind.value: (kind.name, *size) for kind, size in gguf.GGML_QUANT_SIZES.items()
+}
+"""All tensor types by number, each with its name, weights of a block and bytes of a block."""
 
 
 @dataclass(frozen=True)
@@ -161,15 +169,13 @@ class _Reader:
             raise self.stop(f"tensor {name} has {dimensions} dimensions")
         shape = tuple(reversed([self.scalar("Q") for _ in range(dimensions)]))
         number = self.scalar("I")
-        try:
-            kind = gguf.GGMLQuantizationType(number)
-        except ValueError as error:
-            raise self.stop(f"tensor {name} has the unknown type {number}") from error
-        block, width = gguf.GGML_QUANT_SIZES[kind]
+        if number not in TYPES:
+            raise self.stop(f"tensor {name} has the unknown type {number}")
+        kind, block, width = TYPES[number]
         if shape[-1] % block:
-            raise self.stop(f"tensor {name} has rows of {shape[-1]} weights, and {kind.name} packs {block} at a time")
+            raise self.stop(f"tensor {name} has rows of {shape[-1]} weights, and {kind} packs {block} at a time")
         offset = self.scalar("Q")
-        return GgufTensor(name, kind.name, shape, offset, offset + math.prod(shape) // block * width)
+        return GgufTensor(name, kind, shape, offset, offset + math.prod(shape) // block * width)
 
     def place(self, tensors: list[GgufTensor], start: int, alignment: int) -> dict[str, GgufTensor]:
         """Check that the tensors fill the rest of the file one after another; make their places absolute."""

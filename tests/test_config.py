@@ -98,8 +98,16 @@ def test_the_table_of_keys_is_made_from_the_schema() -> None:
     assert config.DOCS.read_text() == config.document(), "run `make docs`"
 
 
-def test_snakemake_says_a_bad_config_in_one_line(tmp_path: Path) -> None:
-    (tmp_path / "bad.yaml").write_text(yaml.safe_dump(_broken(f"pairs/{PAIR}/qants", ["bf16"])))
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (_broken(f"pairs/{PAIR}/qants", ["bf16"]), "error: unknown key qants"),
+        (_broken(f"pairs/{PAIR}/quants", ["bf16", "Q4_K_N"]), "error: llama-quantize knows no quant 'Q4_K_N'"),
+        (_broken(f"pairs/{PAIR}/quants", ["IQ2_XXS"]), "error: IQ2_XXS needs an importance matrix"),
+    ],
+)
+def test_snakemake_says_a_bad_config_in_one_line(given: dict[str, Any], message: str, tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text(yaml.safe_dump(given))
     done = subprocess.run(
         [sys.executable, "-m", "snakemake", "-n", "--configfile", str(tmp_path / "bad.yaml")],
         cwd=config.ROOT,
@@ -108,5 +116,5 @@ def test_snakemake_says_a_bad_config_in_one_line(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("error: unknown key qants")
+    assert last.startswith(message)
     assert "Traceback" not in done.stderr

@@ -94,7 +94,7 @@ def target_round(
         embedding.grad[mask] = 0  # the mask keeps the random row it started with
         optimizer.step()
     target.round_to_bfloat16(model)
-    wrong = sum(_wrong_tokens(model, corpus_data, i) for i in _trained(corpus_data))
+    wrong = int(sum(_wrong_tokens(model, corpus_data, i) for i in _trained(corpus_data)))
     core.say(f"target: {wrong} tokens wrong after {_since(started)}")
     return wrong
 

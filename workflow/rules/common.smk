@@ -12,11 +12,13 @@ from scripts.config import validated
 from scripts.core import BuildError, errors_in, use_this_python
 from scripts.lock import lock
 from scripts.toolchain import parse_spec, toolchain_id
+from scripts.verify_types import check_quants
 
 try:
     CONFIG = validated(config)
     TOOLCHAIN = f"results/toolchain/{toolchain_id(parse_spec(CONFIG['llama_cpp']))}"
     PAIRS = CONFIG["pairs"]
+    check_quants(quant for pair in PAIRS.values() for quant in pair["quants"])
     if CONFIG["frozen"]:
         # Checked here, not in a rule: whether a run is frozen must not be a reason to build again.
         for key, pair in PAIRS.items():
