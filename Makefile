@@ -7,7 +7,7 @@ CORES ?= $(shell getconf _NPROCESSORS_ONLN)
 STAMP := $(VENV)/.ready-$(shell cat envs/requirements.txt | cksum | cut -d' ' -f1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo build test test-fast lint format docs clean
+.PHONY: help setup demo build test test-fast toolchain lint format docs clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,8 +28,14 @@ demo: setup ## build and publish the embedded pair against a local Hub
 build: setup ## build every pair of config.yaml from Hugging Face
 	@$(BIN)/snakemake --cores $(CORES)
 
-test: lint ## lint, then every test
+test: lint toolchain ## lint, then every test
 	@$(BIN)/python -m pytest
+
+# Compiled before the tests, where its progress can be seen; what the cache has is not compiled again.
+toolchain: setup ## compile the pinned llama.cpp, server included
+	@$(BIN)/python -m scripts.toolchain source --config config.yaml --out results/toolchain/tests
+	@$(BIN)/python -m scripts.toolchain build --config config.yaml --out results/toolchain/tests --program llama-quantize
+	@$(BIN)/python -m scripts.toolchain build --config config.yaml --out results/toolchain/tests --program llama-server
 
 test-fast: setup ## the tests that take under a minute
 	@$(BIN)/python -m pytest -m "not slow"
