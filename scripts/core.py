@@ -116,21 +116,39 @@ def atomic(path: Path) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
+        if not temporary.is_symlink() and temporary.stat().st_nlink == 1:  # a link shares the rights of its source
+            umask = os.umask(0)
+            os.umask(umask)
+            temporary.chmod(0o666 & ~umask)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
 
 
+COPIED = 1 << 20
+"""Files below this many bytes are copied, not linked: Snakemake compares their content, and touches what it makes."""
+
+
+def symlink(source: Path, destination: Path) -> None:
+    """Make ``destination`` a relative link to ``source``, both in one results folder.
+
+    Not a hard link: Snakemake touches its outputs, and ``source`` would then look newer than what was made from it.
+    """
+    with atomic(destination) as temporary:
+        temporary.unlink()
+        temporary.symlink_to(os.path.relpath(source.resolve(), destination.parent.resolve()))
+
+
 def link_or_copy(source: Path, destination: Path) -> None:
-    """Put ``source`` at ``destination`` without a second copy where the file system allows it.
+    """Put ``source`` at ``destination`` without a second copy where it is large and the file system allows it.
 
     A hard link survives the removal of the cache it came from; across file systems the bytes are copied.
     """
     destination.parent.mkdir(parents=True, exist_ok=True)
     with atomic(destination) as temporary:
+        if source.stat().st_size < COPIED:
+            shutil.copyfile(source, temporary)
+            return
         temporary.unlink()
         try:
             os.link(source.resolve(), temporary)

@@ -19,6 +19,8 @@ from scripts import config, core, release
 
 PARTS = ("Snakefile", "config.yaml", "workflow", "profiles", "scripts", "demo", "envs")
 KEY = "tinyqwen3.5-coder"
+OPTIONS = ("--workflow-profile", "profiles/default")
+"""Also ends the list of config files, so that targets can follow."""
 pytestmark = pytest.mark.slow
 
 
@@ -35,7 +37,7 @@ class Chain:
         return self.folder / "results" / KEY
 
     def snakemake(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "snakemake", *arguments, "--configfile", "demo/config.yaml"]
+        command = [sys.executable, "-m", "snakemake", "--configfile", "demo/config.yaml", *OPTIONS, *arguments]
         env = demo_run.environment(self.hub, self.work)
         return subprocess.run(command, cwd=self.folder, env=env, capture_output=True, text=True)
 

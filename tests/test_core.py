@@ -91,7 +91,27 @@ def test_atomic_files_have_ordinary_permissions(tmp_path: Path) -> None:
     assert target.stat().st_mode == plain.stat().st_mode
 
 
-def test_link_or_copy_links_and_replaces(tmp_path: Path) -> None:
+def test_link_or_copy_copies_what_is_small(tmp_path: Path) -> None:
+    (tmp_path / "source").write_text("one")
+    core.link_or_copy(tmp_path / "source", tmp_path / "out")
+    assert (tmp_path / "out").read_text() == "one"
+    assert (tmp_path / "out").stat().st_nlink == 1
+
+
+def test_a_symlink_is_relative_and_its_touch_is_not_its_sources(tmp_path: Path) -> None:
+    source, link = tmp_path / "gguf" / "file", tmp_path / "release" / "file"
+    source.parent.mkdir()
+    source.write_text("one")
+    os.utime(source, (1, 1))
+    core.symlink(source, link)
+    os.utime(link, follow_symlinks=False)
+    assert source.stat().st_mtime == 1
+    assert link.readlink() == Path("../gguf/file")
+    assert link.read_text() == "one"
+
+
+def test_link_or_copy_links_and_replaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core, "COPIED", 1)
     source, link = tmp_path / "source", tmp_path / "out" / "link"
     source.write_text("one")
     core.link_or_copy(source, link)
