@@ -15,7 +15,7 @@ import pytest
 from demo import pair
 from demo import run as demo_run
 from demo.hub import HubServer
-from scripts import config, core, release
+from scripts import config, core, release, toolchain
 
 PARTS = ("Snakefile", "config.yaml", "workflow", "profiles", "scripts", "demo", "envs")
 KEY = "tinyqwen3.5-coder"
@@ -108,7 +108,7 @@ def test_a_touched_card_template_rebuilds_the_card_and_what_follows(chain: Chain
     before = template.read_text()
     template.write_text(before + "\nOne more line.\n")
     try:
-        done = chain.snakemake("-n", "--quiet", "progress", "--", "all", "publish")
+        done = chain.snakemake("-n", "all", "publish")
     finally:
         template.write_text(before)
         os.utime(template, (1, 1))
@@ -141,8 +141,10 @@ def test_two_builds_in_two_folders_give_the_same_bytes(chain: Chain, tmp_path: P
 
 
 def test_no_path_user_or_machine_in_what_is_published(chain: Chain) -> None:
-    names = [str(chain.folder), str(Path.home()), os.uname().nodename + "."]
     for path in (chain.results / "release").iterdir():
+        names = [str(chain.folder), str(chain.work), str(toolchain.cache_root())]
+        # A vocabulary of 248,320 tokens has "/root" and many a host's name in it; texts of ours have not.
+        names += [] if path.suffix == ".gguf" else [str(Path.home()), os.uname().nodename + "."]
         content = path.read_bytes()
         assert [name for name in names if name.encode() in content] == [], path.name
 
