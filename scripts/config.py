@@ -64,6 +64,14 @@ def validated(config: Any, where: str | Path = "config") -> dict[str, Any]:
                 f"pairs {seen[pair['name']]} and {key} have one name, {pair['name']}", where, "give each its own name"
             )
         seen[pair["name"]] = key
+        served = pair.get("target_gguf")
+        if served is not None and set(served) not in ({"repo", "quant"}, {"path"}):
+            given = " and ".join(served) or "nothing"
+            raise BuildError(
+                f"pairs.{key}.target_gguf gives {given}",
+                where,
+                "give repo and quant, or path of a file on this machine",
+            )
         first, last = pair["expect"].get("added_token_ids", [0, 0])
         if first > last:
             raise BuildError(

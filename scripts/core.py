@@ -125,10 +125,6 @@ def atomic(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-COPIED = 1 << 20
-"""Files below this many bytes are copied, not linked: Snakemake compares their content, and touches what it makes."""
-
-
 def symlink(source: Path, destination: Path) -> None:
     """Make ``destination`` a relative link to ``source``, both in one results folder.
 
@@ -139,14 +135,15 @@ def symlink(source: Path, destination: Path) -> None:
         temporary.symlink_to(os.path.relpath(source.resolve(), destination.parent.resolve()))
 
 
-def link_or_copy(source: Path, destination: Path) -> None:
-    """Put ``source`` at ``destination`` without a second copy where it is large and the file system allows it.
+def link_or_copy(source: Path, destination: Path, copied_below: int = 0) -> None:
+    """Put ``source`` at ``destination`` without a second copy where the file system allows it.
 
-    A hard link survives the removal of the cache it came from; across file systems the bytes are copied.
+    A hard link survives the removal of the cache it came from; across file systems the bytes are copied, and so are
+    files below ``copied_below`` bytes.
     """
     destination.parent.mkdir(parents=True, exist_ok=True)
     with atomic(destination) as temporary:
-        if source.stat().st_size < COPIED:
+        if source.stat().st_size < copied_below:
             shutil.copyfile(source, temporary)
             return
         temporary.unlink()

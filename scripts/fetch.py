@@ -36,6 +36,9 @@ TOKENIZER_FILES = (
 )
 """What is taken of a target, by exact name: a new file type of a repository is never fetched unasked."""
 
+COPIED = 1 << 20
+"""Files below this many bytes are copied from the cache: Snakemake touches its outputs, and the config is one."""
+
 PICKLES = ("mask_embedding.pt",)
 """Files that the converter would load into the draft, as pickles; a draft that needs one is refused."""
 
@@ -83,7 +86,7 @@ def fetch(entry: Mapping[str, Any], role: str, out: Path) -> Report:
     while paths:
         path = paths.pop(0)
         cached = _checked(entry, known[path])
-        core.link_or_copy(cached, out / path)
+        core.link_or_copy(cached, out / path, copied_below=COPIED)
         files.append(known[path])
         if path == INDEX:
             paths += _shards(out / path, known, where)

@@ -20,14 +20,15 @@ from scripts import core, hub
 from scripts.core import BuildError, Report
 
 ROLES = ("draft", "target", "base", "target_gguf")
-"""The inputs of a pair, by config key; base and target_gguf are optional."""
+"""The inputs of a pair, by config key; base and target_gguf are optional, and a target_gguf may lie on this machine."""
 
 HEADER = "# Written by `snakemake lock`. Commit it: the build reads these commits, whatever the branches do later.\n"
 
 
 def wanted(pair: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     """Role -> (repo, revision) of every input that a pair's config names; the served GGUFs follow their main branch."""
-    return {role: (pair[role]["repo"], pair[role].get("revision", "main")) for role in ROLES if role in pair}
+    named = {role: pair[role] for role in ROLES if "repo" in pair.get(role, {})}
+    return {role: (entry["repo"], entry.get("revision", "main")) for role, entry in named.items()}
 
 
 def resolve(repo: str, revision: str) -> dict[str, Any]:

@@ -54,6 +54,9 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("no quants", _broken(f"pairs/{PAIR}/quants", []), "quants: .* non-empty"),
     ("twice", _broken(f"pairs/{PAIR}/quants", ["bf16", "bf16"]), "non-unique"),
     ("a string", _broken(f"pairs/{PAIR}/expect/mask_token_id", "248077"), "is not of type 'integer'"),
+    ("served twice", _broken(f"pairs/{PAIR}/target_gguf/path", "x.gguf"), "target_gguf gives repo and quant and path"),
+    ("served half", _broken(f"pairs/{PAIR}/target_gguf/quant"), "target_gguf gives repo .*: give repo and quant, or"),
+    ("served by nothing", _broken(f"pairs/{PAIR}/target_gguf", {}), "target_gguf gives nothing"),
     ("range", _broken(f"pairs/{PAIR}/expect/added_token_ids", [9, 3]), "runs from 9 to 3"),
     ("branch", _broken("llama_cpp", {"source": "git", "url": "x", "commit": "main"}), "'main' does not match"),
     ("hash", _broken("llama_cpp/sha256", "abc"), "llama_cpp.sha256: 'abc' does not match"),
@@ -104,6 +107,11 @@ def test_the_table_of_keys_is_made_from_the_schema() -> None:
         (_broken(f"pairs/{PAIR}/qants", ["bf16"]), "error: unknown key qants"),
         (_broken(f"pairs/{PAIR}/quants", ["bf16", "Q4_K_N"]), "error: llama-quantize knows no quant 'Q4_K_N'"),
         (_broken(f"pairs/{PAIR}/quants", ["IQ2_XXS"]), "error: IQ2_XXS needs an importance matrix"),
+        pytest.param(
+            _broken(f"pairs/{PAIR}/target_gguf", {"path": "none.gguf"}),
+            f"error: pairs.{PAIR}.target_gguf.path: no such file (none.gguf): name",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_snakemake_says_a_bad_config_in_one_line(given: dict[str, Any], message: str, tmp_path: Path) -> None:

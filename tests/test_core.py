@@ -91,11 +91,12 @@ def test_atomic_files_have_ordinary_permissions(tmp_path: Path) -> None:
     assert target.stat().st_mode == plain.stat().st_mode
 
 
-def test_link_or_copy_copies_what_is_small(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("below", "links"), [(4, 1), (3, 2)])
+def test_link_or_copy_copies_what_is_small(below: int, links: int, tmp_path: Path) -> None:
     (tmp_path / "source").write_text("one")
-    core.link_or_copy(tmp_path / "source", tmp_path / "out")
+    core.link_or_copy(tmp_path / "source", tmp_path / "out", copied_below=below)
     assert (tmp_path / "out").read_text() == "one"
-    assert (tmp_path / "out").stat().st_nlink == 1
+    assert (tmp_path / "out").stat().st_nlink == links
 
 
 def test_a_symlink_is_relative_and_its_touch_is_not_its_sources(tmp_path: Path) -> None:
@@ -110,8 +111,7 @@ def test_a_symlink_is_relative_and_its_touch_is_not_its_sources(tmp_path: Path) 
     assert link.read_text() == "one"
 
 
-def test_link_or_copy_links_and_replaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core, "COPIED", 1)
+def test_link_or_copy_links_and_replaces(tmp_path: Path) -> None:
     source, link = tmp_path / "source", tmp_path / "out" / "link"
     source.write_text("one")
     core.link_or_copy(source, link)

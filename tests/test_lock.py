@@ -172,6 +172,26 @@ def test_what_is_neither_locked_nor_cached_is_asked_for(seeded: HubServer, tmp_p
     preflight.check({"pair": PAIR}, tmp_path / "locks", tmp_path)
 
 
+def test_a_served_target_is_asked_for_until_it_was_looked_at(seeded: HubServer, tmp_path: Path) -> None:
+    pair = {"target_gguf": {"repo": "demo-org/target", "quant": "Q8_0"}}
+    commit = lock.lock(pair, tmp_path / "locks" / "pair.yaml")["target_gguf"]["commit"]
+    wanted = [("demo-org/target", commit)]
+    assert list(preflight.needed({"pair": pair}, tmp_path / "locks", tmp_path)) == wanted
+    hf_hub_download("demo-org/target", "config.json", revision=commit)
+    assert list(preflight.needed({"pair": pair}, tmp_path / "locks", tmp_path)) == wanted
+    (tmp_path / "pair" / "reports").mkdir(parents=True)
+    (tmp_path / "pair" / "reports" / "target.json").write_text("{}")
+    assert list(preflight.needed({"pair": pair}, tmp_path / "locks", tmp_path)) == []
+
+
+def test_a_served_target_on_this_machine_is_neither_locked_nor_asked_for(seeded: HubServer, tmp_path: Path) -> None:
+    pair = {**PAIR, "target_gguf": {"path": str(tmp_path / "target" / "config.json")}}
+    assert set(lock.lock(pair, tmp_path / "locks" / "pair.yaml")) == {"draft", "target"}
+    preflight.check_local({"pair": pair})
+    with pytest.raises(BuildError, match=r"pairs\.pair\.target_gguf\.path: no such file \(none\.gguf\): name the"):
+        preflight.check_local({"pair": {**PAIR, "target_gguf": {"path": "none.gguf"}}})
+
+
 def test_a_killed_lock_leaves_no_lock(seeded: HubServer, tmp_path: Path) -> None:
     seeded.break_with(FaultRule(r"/api/models/demo-org/target", kind="stall", times=5))
     env = {**os.environ, **seeded.environment("write")}

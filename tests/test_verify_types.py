@@ -83,7 +83,7 @@ def test_numbers_are_llama_cpps() -> None:
 def written(path: Path, kind: str, data: bytes) -> GgufFile:
     """A matrix of two rows of 256 weights, all that the file has."""
     path.write_bytes(data)
-    return GgufFile(path, len(data), {}, {"fc.weight": GgufTensor("fc.weight", kind, (2, 256), 0, len(data))}, 0)
+    return GgufFile(len(data), {}, {"fc.weight": GgufTensor("fc.weight", kind, (2, 256), 0, len(data))}, 0, path)
 
 
 def measured(file: GgufFile, weights: np.ndarray[tuple[int, int], np.dtype[np.float32]]) -> Measured:

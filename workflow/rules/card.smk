@@ -3,7 +3,7 @@ rule manifest:
     input:
         fetched=fetched,
         toolchain=f"{TOOLCHAIN}/llama-quantize.json",
-        steps=expand("results/{{pair}}/reports/{step}.json", step=["lock", "tokenizer", "vocab", "convert"]),
+        steps=step_reports,
         bf16="results/{pair}/reports/gguf-bf16.json",
         verified=verified_released,
     output:
