@@ -148,7 +148,7 @@ def test_snakemake_asks_for_the_right_before_its_first_job_only_when_it_publishe
         env = {**os.environ, **inputs.environment("read")}
         return subprocess.run([*command, *more], cwd=ROOT, env=env, capture_output=True, text=True)
 
-    done = run("publish")
+    done = run("--", "publish")
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("error: the token of demo may only read")
