@@ -52,10 +52,11 @@ format: setup ## let the formatters rewrite the code
 	$(BIN)/ruff format .
 	$(BIN)/snakefmt Snakefile workflow
 
-docs: setup ## remake what is generated: config table, conda environment, picture of the flow
+docs: setup ## remake what is generated: tables of config and errors, conda environment, flow
 	$(BIN)/python -m scripts.config --write-docs
 	$(BIN)/python -m scripts.envs
 	$(BIN)/python -m scripts.flow
+	$(BIN)/python -m pytest -q --no-header -m "not slow" --write-errors
 
 clean: ## remove outputs, logs and environments, never locks or the caches outside this folder
 	rm -rf results logs benchmarks .snakemake $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -45,7 +45,7 @@ include: "workflow/rules/publish.smk"
 
 
 onstart:
-    check_inputs()
+    check_before_start()
 
 
 onerror:

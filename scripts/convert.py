@@ -154,8 +154,8 @@ def convert(
         )
         code, tail = process.stream(command, _Shown(weights.data_bytes), env=environment)
         if code:
-            raise converter_failed(code, tail, target)
-        tensors, size = gguf_counts(temporary)
+            raise converter_failed(code, tail, target, toolchain)
+        tensors, size = written(temporary, "the converter", draft)
         report.require(
             "every tensor was written",
             tensors == len(weights.tensors) and size > weights.data_bytes,
@@ -193,16 +193,17 @@ class _Shown:
             self.progress.set(self.progress.total * int(found[1]) // 100)
 
 
-def converter_failed(code: int, tail: list[str], target: Path) -> BuildError:
+def converter_failed(code: int, tail: list[str], target: Path, toolchain: Path) -> BuildError:
     """The converter's failure in one line; an unknown pre-tokenizer is said with its hash and the versions."""
     text = "\n".join(tail)
     if "pre-tokenizer was not recognized" in text:
         found = re.search(r"chkhsh:\s*([0-9a-f]{64})", text)
+        chkhsh = found[1] if found else "unknown"
         import transformers
 
         return BuildError(
-            f"the converter does not know this pre-tokenizer (hash {found[1] if found else 'unknown'}, transformers "
-            f"{transformers.__version__})",
+            f"the converter of {toolchain.name} does not know this pre-tokenizer (hash {chkhsh}, "
+            f"transformers {transformers.__version__})",
             target / "tokenizer.json",
             "take the tokenizer as its authors published it, or a llama.cpp that knows it; never patch the hash",
         )
@@ -221,6 +222,18 @@ def gguf_counts(path: Path) -> tuple[int, int]:
     if len(start) < 16 or start[:4] != b"GGUF":
         raise BuildError("not a GGUF file", path, "delete it and build it again")
     return struct.unpack("<Q", start[8:16])[0], size
+
+
+def written(path: Path, program: str, where: Path) -> tuple[int, int]:
+    """:func:`gguf_counts` of what a program just wrote under a name that nobody needs to know.
+
+    Raises:
+        BuildError: it ended well and wrote no GGUF file.
+    """
+    try:
+        return gguf_counts(path)
+    except BuildError as error:
+        raise BuildError(f"{program} ended well and wrote no GGUF file", where, "try another llama_cpp pin") from error
 
 
 def main() -> int:

@@ -22,17 +22,30 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+import yaml
+
 CHUNK = 4 << 20
 """Bytes read at a time when a file is hashed or copied."""
+
+
+LONGEST = 2000
+"""Characters of one part of an error that are shown."""
 
 
 class BuildError(Exception):
     """Something a person has to act on: what is wrong, where, and what to do about it."""
 
     def __init__(self, what: str, where: str | os.PathLike[str], do: str) -> None:
-        """Join the three parts to one line; line breaks inside a part become spaces."""
-        self.what, self.where, self.do = (" ".join(str(part).split()) for part in (what, where, do))
+        """Join the three parts to one line: no line breaks, no control characters, no part longer than a page."""
+        self.what, self.where, self.do = (_tidy(str(part)) for part in (what, where, do))
         super().__init__(f"{self.what} ({self.where}): {self.do}")
+
+
+def _tidy(text: str) -> str:
+    """Text as a terminal may show it: what comes from a file may hold anything, and be of any length."""
+    text = " ".join(text[: 2 * LONGEST].split())
+    text = text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 @dataclass(frozen=True)
@@ -94,8 +107,20 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise BuildError("file is missing", path, "run the step that writes it again") from error
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or a number of too many digits
         raise BuildError(f"not valid JSON: {error}", path, "delete the file and fetch it again") from error
+
+
+def parse_yaml(text: str) -> Any:
+    """Parse YAML.
+
+    Raises:
+        ValueError: it is no YAML, or a value in it is not what its form or tag promises.
+    """
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, AttributeError, TypeError, RecursionError) as error:
+        raise ValueError(str(error)) from error
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -254,7 +279,7 @@ def run(
     with contextlib.ExitStack() as stack:
         if options.log:
             options.log.parent.mkdir(parents=True, exist_ok=True)
-            _log = stack.enter_context(options.log.open("w", encoding="utf-8"))
+            _log = stack.enter_context(options.log.open("w", encoding="utf-8", errors="backslashreplace"))
             stack.callback(_forget_log)
         try:
             step(options)

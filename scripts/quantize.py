@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from scripts import core, process
-from scripts.convert import gguf_counts
+from scripts.convert import gguf_counts, written
 from scripts.core import BuildError
 from scripts.toolchain import quant_types
 
@@ -34,7 +34,7 @@ def quantize(bf16: Path, out: Path, quant: str, toolchain: Path, threads: int) -
         code, tail = process.stream([program, bf16, temporary, quant, str(threads)], show)
         if code:
             raise process.failed("llama-quantize", code, tail, bf16, "see the log for its last lines")
-        tensors, _ = gguf_counts(temporary)
+        tensors, _ = written(temporary, "llama-quantize", bf16)
         if tensors != expected:
             raise BuildError(f"llama-quantize wrote {tensors} of {expected} tensors", bf16, "try another llama_cpp pin")
 

@@ -152,11 +152,24 @@ def test_git_blob_id_is_what_git_says(tmp_path: Path) -> None:
     assert core.git_blob_id(tmp_path / "hello") == "ce013625030ba8dba906f756967f9e9ca394464a"
 
 
-@pytest.mark.parametrize("content", [b"not json", b"\xff\xfe", b"[" * 200_000])
+@pytest.mark.parametrize("content", [b"not json", b"\xff\xfe", b"[" * 200_000, b"1" * 5000])
 def test_broken_json_is_one_line(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_bytes(content)
     with pytest.raises(BuildError, match="not valid JSON"):
         core.read_json(tmp_path / "x.json")
+
+
+@pytest.mark.parametrize("text", ["{", "!!int x", "2026-99-99", "!!timestamp x", "{[1]: 2}", "\x00", "[" * 999])
+def test_broken_yaml_is_a_value_error(text: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        core.parse_yaml(text)
+
+
+def test_an_error_shows_no_control_characters_and_is_no_page_long() -> None:
+    error = BuildError("a\x1b[2Jb\ud800c\u200d हि" + "x" * 5000, Path("d\ne"), "f")
+    assert str(error).startswith("a\\x1b[2Jb\\ud800c\\u200d हिxxx")
+    assert str(error).endswith("xxx... (d e): f")
+    assert len(str(error)) < 2100
 
 
 def test_missing_json_is_one_line(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from scripts.toolchain import parse_spec, toolchain_id
 from scripts.verify_types import check_quants
 
 try:
-    CONFIG = validated(config)
+    CONFIG = validated(config, ", ".join(map(str, workflow.overwrite_configfiles or workflow.configfiles)) or "config")
     TOOLCHAIN = f"results/toolchain/{toolchain_id(parse_spec(CONFIG['llama_cpp']))}"
     PAIRS = CONFIG["pairs"]
     check_quants(quant for pair in PAIRS.values() for quant in pair["quants"])
@@ -32,10 +32,15 @@ STARTED = time.time()
 use_this_python()
 
 
-def check_inputs():
-    """Stop with one line before the first job where an input cannot be had."""
+def publishing():
+    """The pairs that this run is going to publish; asked once the jobs are planned."""
+    return sorted({job.wildcards.pair for job in workflow.dag.needrun_jobs() if job.rule.name == "publish_pair"})
+
+
+def check_before_start():
+    """Stop with one line before the first job where an input cannot be had or a repository cannot be written."""
     try:
-        preflight.check(PAIRS, Path(CONFIG["locks"]))
+        preflight.check(PAIRS, Path(CONFIG["locks"]), publishing=publishing())
     except BuildError as error:
         sys.exit(f"error: {error}")
 
