@@ -20,7 +20,6 @@ from typing import Any
 
 import gguf
 import yaml
-from huggingface_hub import metadata_load
 
 from scripts import core, process
 from scripts.core import BuildError, Report
@@ -45,6 +44,8 @@ def license_of(draft: Path, override: str | None) -> dict[str, str]:
     Raises:
         BuildError: the README declares none and the config names none.
     """
+    from huggingface_hub import metadata_load  # here, because the steps that only count tensors do without
+
     readme = draft / "README.md"
     try:
         declared = metadata_load(readme) if readme.exists() else None
