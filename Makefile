@@ -7,7 +7,7 @@ CORES ?= $(shell getconf _NPROCESSORS_ONLN)
 STAMP := $(VENV)/.ready-$(shell cat envs/requirements.txt | cksum | cut -d' ' -f1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo build test test-fast toolchain lint format docs clean
+.PHONY: help setup demo full-size build test test-fast toolchain lint format docs clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ $(STAMP): envs/requirements.txt
 
 demo: setup ## build and publish the embedded pair against a local Hub
 	@$(BIN)/python -m demo.run --cores $(CORES)
+
+full-size: setup ## build a draft of the real 9B size against a local Hub: speed, memory, bytes
+	@$(BIN)/python -m demo.full_size --cores $(CORES)
 
 build: setup ## build every pair of config.yaml from Hugging Face
 	@$(BIN)/snakemake --cores $(CORES)

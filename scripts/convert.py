@@ -20,7 +20,6 @@ from typing import Any
 
 import gguf
 import yaml
-from huggingface_hub import metadata_load
 
 from scripts import core, process
 from scripts.core import BuildError, Report
@@ -31,6 +30,10 @@ PUBLIC_HUB = "https://huggingface.co"
 """Base models are named by their public address, whatever endpoint they were fetched from."""
 
 TAGS = ["dflash", "speculative-decoding", "draft-model"]
+
+KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(256 << 20), "MALLOC_TRIM_THRESHOLD_": str(512 << 20)}
+"""Has glibc keep freed memory (these are bytes) for the next rows: the converter takes and frees some megabytes for
+every 16 rows, and getting them from the kernel each time takes longer than the conversion itself."""
 
 GUESSED = (
     *("organization", "finetune", "version", "author", "description", "url", "doi", "uuid", "repo_url"),
@@ -45,6 +48,8 @@ def license_of(draft: Path, override: str | None) -> dict[str, str]:
     Raises:
         BuildError: the README declares none and the config names none.
     """
+    from huggingface_hub import metadata_load  # here, because the steps that only count tensors do without
+
     readme = draft / "README.md"
     try:
         declared = metadata_load(readme) if readme.exists() else None
@@ -150,6 +155,7 @@ def convert(
                 "HF_HUB_OFFLINE": "1",
                 "HF_HOME": str(Path(scratch) / "home"),
                 "HF_MODULES_CACHE": str(Path(scratch) / "home" / "modules"),
+                **KEEP_MEMORY,
             }
         )
         code, tail = process.stream(command, _Shown(weights.data_bytes), env=environment)

@@ -291,6 +291,9 @@ def run(
                 say(traceback.format_exc())
             say(f"error: {one_line(error)}")
             return 1
+        from scripts import usage  # here, because it uses this module
+
+        usage.record(options.log)
     return 0
 
 

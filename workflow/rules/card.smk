@@ -10,6 +10,8 @@ rule manifest:
         "results/{pair}/release/manifest.json",
     log:
         "logs/{pair}/manifest.log",
+    benchmark:
+        "benchmarks/{pair}/manifest.tsv"
     conda:
         "../../envs/pipeline.yaml"
     params:
@@ -71,6 +73,8 @@ rule release:
         "results/{pair}/release/SHA256SUMS",
     log:
         "logs/{pair}/release.log",
+    benchmark:
+        "benchmarks/{pair}/release.tsv"
     conda:
         "../../envs/pipeline.yaml"
     params:
