@@ -44,7 +44,7 @@ include: "workflow/rules/publish.smk"
 
 
 onstart:
-    check_inputs()
+    begin()
 
 
 onerror:

@@ -154,7 +154,7 @@ def convert(
         )
         code, tail = process.stream(command, _Shown(weights.data_bytes), env=environment)
         if code:
-            raise converter_failed(code, tail, target)
+            raise converter_failed(code, tail, target, temporary)
         tensors, size = gguf_counts(temporary)
         report.require(
             "every tensor was written",
@@ -193,7 +193,7 @@ class _Shown:
             self.progress.set(self.progress.total * int(found[1]) // 100)
 
 
-def converter_failed(code: int, tail: list[str], target: Path) -> BuildError:
+def converter_failed(code: int, tail: list[str], target: Path, wrote: Path) -> BuildError:
     """The converter's failure in one line; an unknown pre-tokenizer is said with its hash and the versions."""
     text = "\n".join(tail)
     if "pre-tokenizer was not recognized" in text:
@@ -206,7 +206,7 @@ def converter_failed(code: int, tail: list[str], target: Path) -> BuildError:
             target / "tokenizer.json",
             "take the tokenizer as its authors published it, or a llama.cpp that knows it; never patch the hash",
         )
-    return process.failed("convert_hf_to_gguf.py", code, tail, target, "see the log for its last lines")
+    return process.failed("convert_hf_to_gguf.py", code, tail, target, "see the log for its last lines", wrote=wrote)
 
 
 def gguf_counts(path: Path) -> tuple[int, int]:

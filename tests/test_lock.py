@@ -130,6 +130,7 @@ def test_a_wrong_token(seeded: HubServer, tmp_path: Path, monkeypatch: pytest.Mo
     assert "hf_wrong" not in str(caught.value)
 
 
+@pytest.mark.usefixtures("short_pauses")
 @pytest.mark.parametrize(("status", "advice"), [(500, "run again later"), (503, "run again later")])
 def test_a_failing_hub_is_one_line(status: int, advice: str, seeded: HubServer, tmp_path: Path) -> None:
     seeded.break_with(FaultRule(r"/api/models/", "status", status=status, times=50))

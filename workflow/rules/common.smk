@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(workflow.current_basedir.join("../..")))
 
-from scripts import preflight
+from scripts import preflight, runs
 from scripts.config import validated
 from scripts.core import BuildError, errors_in, use_this_python
 from scripts.lock import lock
@@ -15,6 +15,8 @@ from scripts.toolchain import parse_spec, toolchain_id
 from scripts.verify_types import check_quants
 
 try:
+    # Snakemake shows its own stack where it cannot write its folder.
+    preflight.writable([Path.cwd()])
     CONFIG = validated(config)
     TOOLCHAIN = f"results/toolchain/{toolchain_id(parse_spec(CONFIG['llama_cpp']))}"
     PAIRS = CONFIG["pairs"]
@@ -31,9 +33,11 @@ STARTED = time.time()
 use_this_python()
 
 
-def check_inputs():
-    """Stop with one line before the first job where an input cannot be had."""
+def begin():
+    """Take the folder for this run; stop with one line before the first job where it cannot be done."""
     try:
+        preflight.writable([Path("results"), Path("logs"), Path("benchmarks"), Path(CONFIG["locks"])])
+        runs.begin([Path("results", pair) for pair in PAIRS] + [Path(CONFIG["locks"])])
         preflight.check(PAIRS, Path(CONFIG["locks"]))
     except BuildError as error:
         sys.exit(f"error: {error}")
