@@ -45,7 +45,7 @@ include: "workflow/rules/publish.smk"
 
 
 onstart:
-    check_before_start()
+    begin()
 
 
 onerror:

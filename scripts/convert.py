@@ -160,7 +160,7 @@ def convert(
         )
         code, tail = process.stream(command, _Shown(weights.data_bytes), env=environment)
         if code:
-            raise converter_failed(code, tail, target, toolchain)
+            raise converter_failed(code, tail, target, toolchain, temporary)
         tensors, size = written(temporary, "the converter", draft)
         report.require(
             "every tensor was written",
@@ -199,7 +199,7 @@ class _Shown:
             self.progress.set(self.progress.total * int(found[1]) // 100)
 
 
-def converter_failed(code: int, tail: list[str], target: Path, toolchain: Path) -> BuildError:
+def converter_failed(code: int, tail: list[str], target: Path, toolchain: Path, wrote: Path) -> BuildError:
     """The converter's failure in one line; an unknown pre-tokenizer is said with its hash and the versions."""
     text = "\n".join(tail)
     if "pre-tokenizer was not recognized" in text:
@@ -213,7 +213,7 @@ def converter_failed(code: int, tail: list[str], target: Path, toolchain: Path) 
             target / "tokenizer.json",
             "take the tokenizer as its authors published it, or a llama.cpp that knows it; never patch the hash",
         )
-    return process.failed("convert_hf_to_gguf.py", code, tail, target, "see the log for its last lines")
+    return process.failed("convert_hf_to_gguf.py", code, tail, target, "see the log for its last lines", wrote=wrote)
 
 
 def gguf_counts(path: Path) -> tuple[int, int]:

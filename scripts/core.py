@@ -24,8 +24,19 @@ from typing import IO, Any
 
 import yaml
 
+from scripts import locks
+
 CHUNK = 4 << 20
 """Bytes read at a time when a file is hashed or copied."""
+
+PART = ".part"
+"""How the name of a file ends that is being written; it begins with a dot."""
+
+STEPS = "DFLASH_STEPS"
+"""Environment variable with the lock file that every step of a run holds (see :mod:`scripts.runs`)."""
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""What the system says when a disk, or a user's share of it, is full."""
 
 
 LONGEST = 2000
@@ -135,19 +146,36 @@ def atomic(path: Path) -> Iterator[Path]:
 
     The temporary file lies in the same folder, so the rename never crosses a file system.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=PART, dir=path.parent)
+        os.close(handle)
+        temporary = Path(name)
+        try:
+            yield temporary
+            if not temporary.is_symlink() and temporary.stat().st_nlink == 1:  # a link has the rights of its source
+                umask = os.umask(0)
+                os.umask(umask)
+                temporary.chmod(0o666 & ~umask)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Say of a full disk where it is full: the system's own error names no file, or the one that was read."""
     try:
-        yield temporary
-        if not temporary.is_symlink() and temporary.stat().st_nlink == 1:  # a link shares the rights of its source
-            umask = os.umask(0)
-            os.umask(umask)
-            temporary.chmod(0o666 & ~umask)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise disk_full(path) from error
+
+
+def disk_full(path: str | os.PathLike[str]) -> BuildError:
+    """The error of a disk that has no room for ``path``."""
+    return BuildError("the disk is full", path, "free some space and run again")
 
 
 def symlink(source: Path, destination: Path) -> None:
@@ -251,10 +279,17 @@ _log: IO[str] | None = None
 
 
 def say(message: str) -> None:
-    """Print one line of progress to standard error and to the step's log file, when it has one."""
-    for stream in (sys.stderr, _log):
-        if stream is not None:
-            print(message, file=stream, flush=True)
+    """Print one line of progress to standard error and to the step's log file, when it has one.
+
+    A log that cannot be written, on a full disk, is given up: it must not hide what goes wrong.
+    """
+    print(message, file=sys.stderr, flush=True)
+    if _log is not None:
+        try:
+            print(message, file=_log, flush=True)
+        except OSError as error:
+            _forget_log()
+            print(f"the log ends here: {error.strerror}", file=sys.stderr, flush=True)
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
@@ -274,14 +309,13 @@ def run(
 
     Exit codes: 0 done, 1 something is wrong and was said in one line, 130 interrupted.
     """
-    global _log
     options = arguments.parse_args(argv)
     with contextlib.ExitStack() as stack:
-        if options.log:
-            options.log.parent.mkdir(parents=True, exist_ok=True)
-            _log = stack.enter_context(options.log.open("w", encoding="utf-8", errors="backslashreplace"))
-            stack.callback(_forget_log)
         try:
+            if steps := os.environ.get(STEPS):
+                stack.enter_context(locks.hold(Path(steps), lambda: None, shared=True))
+            if options.log:
+                stack.enter_context(_logging(options.log))
             step(options)
         except KeyboardInterrupt:
             say("interrupted")
@@ -315,6 +349,21 @@ def use_this_python() -> None:
             os.environ[variable] = os.pathsep.join([str(folder), *present])
 
 
+@contextlib.contextmanager
+def _logging(path: Path) -> Iterator[None]:
+    """Let messages go to a log file as well."""
+    global _log
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _log = stream = path.open("w", encoding="utf-8")
+    try:
+        yield
+    finally:
+        _forget_log()
+        with contextlib.suppress(OSError):  # said already, where the last line did not fit
+            stream.close()
+
+
 def _forget_log() -> None:
     global _log
     _log = None
@@ -324,8 +373,8 @@ def one_line(error: BaseException) -> str:
     """Say any exception in one line: what, where, what to do."""
     if isinstance(error, BuildError):
         return str(error)
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return str(BuildError("the disk is full", error.filename or Path.cwd(), "free some space and run again"))
+    if isinstance(error, OSError) and error.errno in FULL:
+        return str(disk_full(error.filename or Path.cwd()))
     if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return str(BuildError(f"cannot write: {error.strerror}", error.filename or Path.cwd(), "check its permissions"))
     text = " ".join(str(error).split()) or "no message"

@@ -37,6 +37,9 @@ SHORT = "Consistency check failed"
 PAUSE = 1.0
 """Seconds before the second attempt at a transfer; later ones wait longer, up to eight seconds."""
 
+PATIENCE = 120
+"""Longest wait in seconds that a server may ask for (Retry-After); one that asks for more is told to the user."""
+
 UNREACHABLE = "check the network and HF_ENDPOINT; `make demo` builds an embedded pair without Hugging Face"
 
 
@@ -51,22 +54,42 @@ def page(repo: str) -> str:
 
 
 def passing(error: BaseException) -> bool:
-    """Whether an error may pass by itself: a broken connection, an overloaded server, a body that ended early."""
+    """Whether an error may pass by itself: a broken connection, an overloaded server, a body that ended early.
+
+    A server that was not reached at all counts as gone: a run without a network has to end at once.
+    """
     if isinstance(error, HfHubHTTPError):
-        return error.response is not None and (
-            error.response.status_code in (408, 429) or error.response.is_server_error
+        return (
+            error.response is not None
+            and (error.response.status_code in (408, 429) or error.response.is_server_error)
+            and asked_to_wait(error) <= PATIENCE
         )
-    if isinstance(error, LocalEntryNotFoundError):
-        return False  # the client has tried again already, for half a minute
+    if isinstance(error, (LocalEntryNotFoundError, httpx2.ConnectError, httpx2.ConnectTimeout)):
+        return False  # of the first, the client has tried again already, for half a minute
     return isinstance(error, httpx2.TransportError) or (isinstance(error, OSError) and SHORT in str(error))
 
 
-def persistent() -> Retrying:
-    """Attempts at one transfer: up to four, one to eight seconds apart, for errors that may pass."""
+def asked_to_wait(error: BaseException | None) -> int:
+    """The seconds that the server asks to be left alone for."""
+    response = error.response if isinstance(error, HfHubHTTPError) else None
+    said = response.headers.get("Retry-After", "") if response is not None else ""
+    return int(said) if said.isdecimal() else 0
+
+
+def persistent(*tried: type[Exception]) -> Retrying:
+    """Attempts at one request: up to four, one to eight seconds apart or as the server asks, if its error may pass.
+
+    ``tried`` are errors that the client itself has met with attempts enough.
+    """
+    pause = wait_exponential(multiplier=PAUSE, max=8)
+
+    def wait(state: RetryCallState) -> float:
+        return max(pause(state), asked_to_wait(state.outcome.exception() if state.outcome else None))
+
     return Retrying(
-        retry=retry_if_exception(passing),
+        retry=retry_if_exception(lambda error: passing(error) and not isinstance(error, tried)),
         stop=stop_after_attempt(4),
-        wait=wait_exponential(multiplier=PAUSE, max=8),
+        wait=wait,
         before_sleep=_again,
         reraise=True,
     )
@@ -76,6 +99,16 @@ def _again(state: RetryCallState) -> None:
     error = state.outcome.exception() if state.outcome else None
     said = " ".join(str(error).split())[:120] or type(error).__name__
     core.say(f"attempt {state.attempt_number} failed ({said}); trying again")
+
+
+def info(repo: str, revision: str | None = None, *, files: bool = False) -> Any:
+    """What the Hub says of a repository at a revision, its files with sizes and checksums where asked for.
+
+    Raises:
+        BuildError: for every failure of the Hub or the way to it that did not pass.
+    """
+    with explained(repo, f"revision {revision or 'main'}"):
+        return persistent()(api().model_info, repo, revision=revision, files_metadata=files)
 
 
 @contextlib.contextmanager
@@ -114,6 +147,8 @@ def explained(repo: str, what: str) -> Iterator[None]:
     except (httpx2.HTTPError, ConnectionError, TimeoutError) as error:
         raise _unreachable(error, what) from error
     except OSError as error:
+        if error.errno in core.FULL:
+            raise core.disk_full(error.filename or constants.HF_HUB_CACHE) from error
         if SHORT not in str(error):
             raise
         sizes = re.search(r"of size (\d+) but has size (\d+)", str(error))
@@ -136,7 +171,7 @@ def _status(error: HfHubHTTPError, repo: str, what: str) -> BuildError:
         401: "set HF_TOKEN to a valid token, or log in with `hf auth login`",
         403: "use a token with the right to do this",
         412: "the repository moved meanwhile; run again",
-        429: "wait as long as the Hub asks, then run again",
+        429: f"wait {asked_to_wait(error) or 'a few'} seconds, then run again",
     }.get(status, "run again later" if status >= 500 else "see the message")
     return BuildError(f"the Hub answered {status} for {what}{f': {said}' if said else ''}", page(repo), advice)
 

@@ -38,8 +38,7 @@ def resolve(repo: str, revision: str) -> dict[str, Any]:
     Raises:
         BuildError: the repository or the revision does not exist, is gated, or the Hub cannot be reached.
     """
-    with hub.explained(repo, f"revision {revision}"):
-        info = hub.api().model_info(repo, revision=revision, files_metadata=True)
+    info = hub.info(repo, revision, files=True)
     if not info.sha or not info.siblings:
         raise BuildError(f"revision {revision} of {repo} is empty", hub.page(repo), "name a revision with files")
     files = []

@@ -1,11 +1,13 @@
 """Before the first job of a run: say at once what would only show after minutes of compiling.
 
 The toolchain is built beside the downloads, and Snakemake waits for running jobs after a failure; a Hub that cannot be
-reached, an input that may not be read and a repository that may not be written are therefore looked for first.
+reached, an input that may not be read, a repository that may not be written and a folder that cannot be written are
+therefore looked for first.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,21 @@ def needed(pairs: Mapping[str, Mapping[str, Any]], locks: Path, results: Path) -
                     yield role, repo, entry["commit"]
 
 
+def writable(folders: Iterable[Path]) -> None:
+    """Make the folders and check that files can be made in them.
+
+    Raises:
+        BuildError: they cannot.
+    """
+    for folder in folders:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=folder, prefix=".writable."):
+                pass
+        except OSError as error:
+            raise BuildError(f"cannot write: {error.strerror}", folder, "check its permissions and its disk") from error
+
+
 def check_local(pairs: Mapping[str, Mapping[str, Any]]) -> None:
     """Look for every file of this machine that the config names.
 
@@ -62,12 +79,11 @@ def check(
             written.
     """
     for role, repo, revision in needed(pairs, locks, results):
-        with hub.explained(repo, f"revision {revision}"):
-            hub.api().model_info(repo, revision=revision)
+        hub.info(repo, revision)
         if role != "target_gguf":
             # A gate stands before the files only: whoever sees the repository may still not read them.
             with hub.explained(repo, f"file config.json at {revision}"):
-                get_hf_file_metadata(hf_hub_url(repo, "config.json", revision=revision))
+                hub.persistent()(get_hf_file_metadata, hf_hub_url(repo, "config.json", revision=revision))
     for key in publishing:
         check_writable(pairs[key]["publish"])
 
@@ -80,15 +96,15 @@ def check_writable(target: Mapping[str, Any]) -> None:
     """
     repo = target["repo"]
     with hub.explained(repo, "publishing"):
-        user = hub.api().whoami()
+        user = hub.persistent()(hub.api().whoami)
         token = user.get("auth", {}).get("accessToken", {})
         if token.get("role") == "read":
             raise BuildError(
                 f"the token of {user['name']} may only read", hub.page(repo), "set HF_TOKEN to a token that may write"
             )
-        if hub.api().repo_exists(repo):
+        if hub.persistent()(hub.api().repo_exists, repo):
             # Anybody who may read a repository may open a pull request there.
-            hub.api().auth_check(repo, write=not target.get("create_pr"))
+            hub.persistent()(hub.api().auth_check, repo, write=not target.get("create_pr"))
             return
     _check_creatable(repo, user, token)
 

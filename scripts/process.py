@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from scripts import core
+from scripts import core, locks
 from scripts.core import BuildError
 
 SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|CREDENTIAL|API_?KEY", re.IGNORECASE)
@@ -18,6 +19,9 @@ SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|CREDENTIAL|API_?KEY", re.IGNORECASE)
 
 TAIL = 30
 """Last lines of output that are kept for an error."""
+
+ROOM = 1 << 20
+"""A disk with fewer free bytes counts as full after a program failed that wrote to it."""
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -48,6 +52,7 @@ def stream(
         errors="replace",
         env=dict(env) if env is not None else environment(),
         cwd=cwd,
+        pass_fds=locks.held(),
     ) as process:
         try:
             assert process.stdout is not None
@@ -64,10 +69,25 @@ def stream(
     return process.returncode, list(tail)
 
 
-def failed(program: str, code: int, tail: Sequence[str], where: str | Path, do: str) -> BuildError:
-    """The error of a program that ended badly: its last telling line; the rest goes to the log."""
+def out_of_space(tail: Sequence[str], wrote: Path) -> bool:
+    """Whether a program failed for want of space: it says so, or the disk it wrote to is full.
+
+    C++ streams and numpy do not say so.
+    """
+    return any(os.strerror(code) in line for line in tail for code in core.FULL) or (
+        shutil.disk_usage(wrote.parent).free < ROOM
+    )
+
+
+def failed(program: str, code: int, tail: Sequence[str], where: str | Path, do: str, *, wrote: Path) -> BuildError:
+    """The error of a program that ended badly: its last telling line; the rest goes to the log.
+
+    ``wrote`` is the file that it was to write, still as it left it.
+    """
     for line in tail:
         core.say(f"  {program}: {line}")
+    if out_of_space(tail, wrote):
+        return core.disk_full(wrote.parent)
     telling = [line for line in tail if re.search(r"error|exception|fail|abort|assert", line, re.IGNORECASE)]
     last = (telling or list(tail) or ["no output"])[-1]
     return BuildError(f"{program} ended with exit code {code}: {last[:300]}", where, do)

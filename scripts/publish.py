@@ -9,11 +9,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import CommitOperationAdd
+from huggingface_hub import CommitOperationAdd, Discussion
 
 from scripts import core, hub
 from scripts.core import BuildError, Report
@@ -22,8 +22,7 @@ from scripts.release import SUMS, read_sums
 
 def remote_files(repo: str, revision: str | None = None) -> tuple[str, dict[str, Any]]:
     """The repository's commit at ``revision`` (its main branch) and its files: path -> sibling."""
-    with hub.explained(repo, f"revision {revision or 'main'}"):
-        info = hub.api().model_info(repo, revision=revision, files_metadata=True)
+    info = hub.info(repo, revision, files=True)
     return str(info.sha), {file.rfilename: file for file in info.siblings or []}
 
 
@@ -39,16 +38,33 @@ def changed(folder: Path, sums: Mapping[str, str], remote: Mapping[str, Any]) ->
     return [name for name in sorted(sums) if not same(folder / name, sums[name], remote.get(name))]
 
 
+def intact(folder: Path) -> dict[str, str]:
+    """File name -> sha256 of a closed release folder, every file read again.
+
+    Raises:
+        BuildError: the folder is not closed, or a file is not the one that it was closed with.
+    """
+    sums = read_sums(folder)
+    for name, sha256 in sums.items():
+        if core.sha256_file(folder / name, f"checking {name}") != sha256:
+            raise BuildError(
+                f"{name} changed after the release was closed",
+                folder,
+                "delete it, and the one in gguf/, and run again",
+            )
+    return sums
+
+
 def publish(
     folder: Path, repo: str, message: str, *, private: bool = False, create_pr: bool = False, dry_run: bool = False
 ) -> Report:
     """Publish the release in ``folder`` to ``repo``; ``dry_run`` says what would be sent and sends nothing.
 
     Raises:
-        BuildError: the folder is not a closed release, the Hub said no, or the repository does not hold afterwards what
-            the folder holds.
+        BuildError: the folder is not a closed release, a file changed since it was closed, the Hub said no, or the
+            repository does not hold afterwards what the folder holds.
     """
-    sums = read_sums(folder)
+    sums = intact(folder)
     sums[SUMS] = core.sha256_file(folder / SUMS)
     report = Report(figures={"repo": repo, "url": hub.page(repo)})
     head, remote = _open(repo, private=private, dry_run=dry_run)
@@ -62,12 +78,7 @@ def publish(
         core.say(f"dry run: {len(send)} of {len(sums)} files, {core.human(sent)}, would go to {hub.page(repo)}")
         return report
     if send:
-        operations = [CommitOperationAdd(path_in_repo=name, path_or_fileobj=folder / name) for name in send]
-        with hub.explained(repo, "the upload"):
-            done = hub.api().create_commit(
-                repo, operations, commit_message=message, create_pr=create_pr, parent_commit=head or None
-            )
-        revision = done.pr_revision
+        revision = _upload(repo, folder, sums, send, message, parent=head, create_pr=create_pr)
     commit, listed = remote_files(repo, revision)
     wrong = changed(folder, sums, listed)
     report.require(
@@ -85,25 +96,64 @@ def publish(
 def _open(repo: str, *, private: bool, dry_run: bool) -> tuple[str, dict[str, Any]]:
     """Head and files of the repository, created first where it does not exist; a dry run creates nothing."""
     with hub.explained(repo, "its files"):
-        exists = hub.api().repo_exists(repo)
+        exists = hub.persistent()(hub.api().repo_exists, repo)
     if not exists and dry_run:
         return "", {}
     if not exists:
         with hub.explained(repo, "creating it"):
-            hub.api().whoami()
-            hub.api().create_repo(repo, private=private)
+            hub.persistent()(hub.api().whoami)
+            # an answer that was lost may have been a success
+            hub.persistent()(hub.api().create_repo, repo, private=private, exist_ok=True)
     return remote_files(repo)
 
 
 def _open_pr(repo: str, title: str, folder: Path, sums: Mapping[str, str]) -> str | None:
     """The revision of an open pull request that already holds this release, if there is one."""
     with hub.explained(repo, "its pull requests"):
-        found = list(hub.api().get_repo_discussions(repo, discussion_type="pull_request", discussion_status="open"))
+        found = hub.persistent()(_open_pull_requests, repo)
     for discussion in found:
         revision = discussion.git_reference
         if discussion.title == title and revision and not changed(folder, sums, remote_files(repo, revision)[1]):
             return str(revision)
     return None
+
+
+def _open_pull_requests(repo: str) -> list[Discussion]:
+    return list(hub.api().get_repo_discussions(repo, discussion_type="pull_request", discussion_status="open"))
+
+
+def _upload(
+    repo: str,
+    folder: Path,
+    sums: Mapping[str, str],
+    send: Sequence[str],
+    message: str,
+    *,
+    parent: str,
+    create_pr: bool,
+) -> str | None:
+    """Send the files as one commit; the revision of the pull request, where one was asked for.
+
+    A commit whose answer was lost may have been made: what the repository holds is looked at before another attempt.
+    """
+    attempts = 0
+
+    def attempt() -> str | None:
+        nonlocal attempts
+        attempts += 1
+        if attempts > 1 and create_pr and (made := _open_pr(repo, message, folder, sums)):
+            return made
+        if attempts > 1 and not create_pr and not changed(folder, sums, remote_files(repo)[1]):
+            return None
+        # made anew each time: the client keeps in them how far it came
+        operations = [CommitOperationAdd(path_in_repo=name, path_or_fileobj=folder / name) for name in send]
+        done = hub.api().create_commit(
+            repo, operations, commit_message=message, create_pr=create_pr, parent_commit=parent or None
+        )
+        return str(done.pr_revision) if create_pr else None
+
+    with hub.explained(repo, "the upload"):
+        return hub.persistent()(attempt)
 
 
 def main() -> int:

@@ -15,7 +15,18 @@ from pathlib import Path
 from typing import IO, Any
 
 from scripts import process
-from scripts.core import BuildError, Progress, Report, atomic, read_json, say, sha256_file, write_json
+from scripts.core import (
+    BuildError,
+    Progress,
+    Report,
+    atomic,
+    disk_full,
+    read_json,
+    say,
+    sha256_file,
+    write_json,
+    writing,
+)
 from scripts.toolchain_cache import cache_root, locked, point
 from scripts.toolchain_probe import probe, quant_types
 from scripts.toolchain_source import Source, ensure_source, spec_label
@@ -179,7 +190,7 @@ def _compiled(
     binary = folder / "bin" / program
     if known := _intact(binary):
         return binary, known
-    with locked(folder / ".lock", f"{program} of {describe(spec)}"):
+    with locked(folder / ".lock", f"{program} of {describe(spec)}"), writing(folder):
         if known := _intact(binary):  # another process may have built it meanwhile
             return binary, known
         made = folder / "build" / "bin" / program
@@ -265,6 +276,8 @@ def _logged(
             errors.append(line)
 
     code, _ = process.stream(command, on_line, log=log, env=env)
+    if code and process.out_of_space(errors, Path(log.name)):
+        raise disk_full(Path(log.name).parent)
     if code:
         first = next((line for line in errors if re.search(r"\berror:", line)), (errors or ["see the log"])[0])
         do = "read this log; if memory ran out, use fewer --threads"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import os
 import shutil
@@ -10,9 +11,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import filelock
-
-from scripts.core import BuildError, say, sha256_file
+from scripts import locks
+from scripts.core import PART, BuildError, say, sha256_file, writing
 
 _SKIPPED = {"__pycache__", ".git"}
 
@@ -32,36 +32,35 @@ def locked(path: Path, what: str) -> Iterator[None]:
     Raises:
         BuildError: the lock file cannot be written.
     """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = filelock.FileLock(path)
+    with contextlib.ExitStack() as stack:
         try:
-            lock.acquire(timeout=0)
-        except filelock.Timeout:
-            say(f"waiting: another process is at work on {what}")
-            lock.acquire()
-    except OSError as error:
-        raise BuildError(f"cannot write to the cache: {error.strerror}", path.parent, "set DFLASH_CACHE") from error
-    try:
+            with writing(path):
+                stack.enter_context(locks.hold(path, lambda: say(f"waiting: another process is at work on {what}")))
+        except OSError as error:
+            raise BuildError(f"cannot write to the cache: {error.strerror}", path.parent, "set DFLASH_CACHE") from error
         yield
-    finally:
-        lock.release()
 
 
 @contextlib.contextmanager
 def fresh_folder(destination: Path) -> Iterator[Path]:
-    """Yield an empty folder beside ``destination``; it takes its place on success and goes on any failure."""
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", suffix=".part", dir=destination.parent))
-    try:
-        new = temporary / "new"
-        new.mkdir()
-        yield new
-        if destination.exists():
-            destination.rename(temporary / "old")
-        new.rename(destination)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    """Yield an empty folder beside ``destination``; it takes its place on success and goes on any failure.
+
+    Only under the lock of ``destination``: what a killed process left of an earlier try goes too.
+    """
+    with writing(destination):
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        for left in destination.parent.glob(f".{glob.escape(destination.name)}.*{PART}"):
+            shutil.rmtree(left, ignore_errors=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", suffix=PART, dir=destination.parent))
+        try:
+            new = temporary / "new"
+            new.mkdir()
+            yield new
+            if destination.exists():
+                destination.rename(temporary / "old")
+            new.rename(destination)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def point(link: Path, target: Path) -> None:

@@ -17,7 +17,7 @@ import httpx2
 from packaging.utils import InvalidSdistFilename, canonicalize_name, parse_sdist_filename
 from packaging.version import Version
 
-from scripts.core import BuildError, Progress, say, sha256_file
+from scripts.core import BuildError, Progress, say, sha256_file, writing
 from scripts.toolchain_cache import cache_root, locked
 from scripts.toolchain_spec import WHERE, PypiSpec
 
@@ -44,7 +44,7 @@ def fetch_archive(spec: PypiSpec) -> Path:
     """
     folder = cache_root() / "archives"
     archive = folder / f"{spec.package}-{spec.version}-{spec.sha256[:16]}.tar.gz"
-    with locked(folder / f".{archive.name}.lock", archive.name):
+    with locked(folder / f".{archive.name}.lock", archive.name), writing(archive):
         if archive.is_file():
             if sha256_file(archive, "checking the archive") == spec.sha256:
                 return archive

@@ -11,8 +11,10 @@ from hypothesis import HealthCheck, settings
 from demo import run as demo_run
 from demo.hub import HubServer
 from scripts import config
+from scripts import hub as hub_client
 from scripts import toolchain as llama_cpp
 from tests import errors_table
+from tests.chain import Chain, copy
 
 # CI tries the same examples every time; a person looks for new ones with `--hypothesis-profile long`.
 ANY_SPEED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -64,6 +66,19 @@ def pair_repos(toolchain_quantize: Path) -> Path:
     return demo_run.repositories(llama_cpp.cache_root() / "pair", os.cpu_count() or 1, toolchain_quantize)
 
 
+@pytest.fixture(scope="session")
+def chain(tmp_path_factory: pytest.TempPathFactory, pair_repos: Path) -> Iterator[Chain]:
+    """The chain, run once, publish included, in a folder with a space and an umlaut in its name."""
+    tmp = tmp_path_factory.mktemp("chain")
+    with HubServer(tmp / "hub") as server:
+        demo_run.seed(server, pair_repos)
+        made = Chain(copy(tmp / "a föl der"), server, tmp)
+        server.log.clear()
+        done = made.snakemake("--cores", str(os.cpu_count()), "all", "publish")
+        assert done.returncode == 0, done.stderr[-3000:]
+        yield made
+
+
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[HubServer]:
     """An empty local Hub."""
@@ -81,3 +96,9 @@ def at_hub(hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> H
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
     monkeypatch.setenv("HF_TOKEN", hub.token("write"))
     return hub
+
+
+@pytest.fixture
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempts follow each other at once, where the server does not ask for more."""
+    monkeypatch.setattr(hub_client, "PAUSE", 0.01)

@@ -2,70 +2,17 @@
 
 import os
 import re
-import shutil
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from demo import pair
 from demo import run as demo_run
-from demo.hub import HubServer
 from scripts import config, core, release, toolchain
+from tests.chain import KEY, Chain, copy
 
-PARTS = ("Snakefile", "config.yaml", "workflow", "profiles", "scripts", "demo", "envs")
-KEY = "tinyqwen3.5-coder"
-OPTIONS = ("--workflow-profile", "profiles/default")
-"""Also ends the list of config files, so that targets can follow."""
 pytestmark = pytest.mark.slow
-
-
-@dataclass
-class Chain:
-    """A copy of the project in which the chain ran, and the Hub it ran against."""
-
-    folder: Path
-    hub: HubServer
-    work: Path
-
-    @property
-    def results(self) -> Path:
-        return self.folder / "results" / KEY
-
-    def snakemake(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "snakemake", "--configfile", "demo/config.yaml", *OPTIONS, *arguments]
-        env = demo_run.environment(self.hub, self.work)
-        return subprocess.run(command, cwd=self.folder, env=env, capture_output=True, text=True)
-
-
-def _copy(folder: Path) -> Path:
-    """A copy of the project's code, as a clone would have it."""
-    for part in PARTS:
-        source = config.ROOT / part
-        if source.is_dir() and not source.is_symlink():
-            ignored = shutil.ignore_patterns("__pycache__", "*.pyc")
-            shutil.copytree(source, folder / part, symlinks=True, ignore=ignored)
-        else:
-            folder.mkdir(parents=True, exist_ok=True)
-            shutil.copy(source, folder / part, follow_symlinks=False)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def chain(tmp_path_factory: pytest.TempPathFactory, pair_repos: Path) -> Iterator[Chain]:
-    """The chain, run once, publish included, in a folder with a space and an umlaut in its name."""
-    tmp = tmp_path_factory.mktemp("chain")
-    with HubServer(tmp / "hub") as hub:
-        demo_run.seed(hub, pair_repos)
-        made = Chain(_copy(tmp / "a föl der"), hub, tmp)
-        hub.log.clear()
-        done = made.snakemake("--cores", str(os.cpu_count()), "all", "publish")
-        assert done.returncode == 0, done.stderr[-3000:]
-        yield made
 
 
 def test_every_contracted_file_is_there(chain: Chain) -> None:
@@ -154,7 +101,7 @@ def test_publishing_again_changes_nothing(chain: Chain) -> None:
 
 
 def test_two_builds_in_two_folders_give_the_same_bytes(chain: Chain, tmp_path: Path) -> None:
-    other = Chain(_copy(tmp_path / "elsewhere"), chain.hub, chain.work)
+    other = Chain(copy(tmp_path / "elsewhere"), chain.hub, chain.work)
     done = other.snakemake("--cores", str(os.cpu_count()))
     assert done.returncode == 0, done.stderr[-3000:]
     assert release.read_sums(other.results / "release") == release.read_sums(chain.results / "release")
@@ -181,7 +128,7 @@ def test_the_token_is_nowhere(chain: Chain) -> None:
 
 
 def test_an_expectation_that_is_not_met_stops_before_anything_is_converted(chain: Chain, tmp_path: Path) -> None:
-    other = Chain(_copy(tmp_path / "wrong"), chain.hub, chain.work)
+    other = Chain(copy(tmp_path / "wrong"), chain.hub, chain.work)
     changed = (
         (other.folder / "demo" / "config.yaml").read_text().replace("mask_token_id: 248077", "mask_token_id: 248070")
     )
@@ -198,7 +145,7 @@ def test_an_expectation_that_is_not_met_stops_before_anything_is_converted(chain
 
 
 def test_a_target_that_does_not_fit_stops_before_anything_is_converted(chain: Chain, tmp_path: Path) -> None:
-    other = Chain(_copy(tmp_path / "mismatch"), chain.hub, chain.work)
+    other = Chain(copy(tmp_path / "mismatch"), chain.hub, chain.work)
     settings = other.folder / "demo" / "config.yaml"
     # The draft itself in the place of the target, as a file of this machine.
     (name,) = (chain.results / "gguf").glob("*-Q8_0.gguf")

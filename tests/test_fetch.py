@@ -9,11 +9,12 @@ import torch
 from safetensors.torch import save_file
 
 from demo.hub import FaultRule, HubServer
-from scripts import core, fetch, hub, lock
+from scripts import core, fetch, lock
 from scripts.core import BuildError
 from tests.errors_table import Said
 
 WEIGHTS = "model.safetensors"
+pytestmark = pytest.mark.usefixtures("short_pauses")
 
 
 @pytest.fixture
@@ -37,11 +38,6 @@ def target(tmp_path: Path) -> Path:
     (folder / "chat_template.jinja").write_text("{{ messages }}")
     (folder / WEIGHTS).write_bytes(b"w" * 100_000)
     return folder
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "PAUSE", 0.01)
 
 
 def _locked(server: HubServer, folder: Path, role: str = "draft") -> dict[str, Any]:

@@ -137,6 +137,7 @@ def test_a_wrong_token(seeded: HubServer, tmp_path: Path, monkeypatch: pytest.Mo
     said("Hub: a wrong token (401)", caught.value)
 
 
+@pytest.mark.usefixtures("short_pauses")
 @pytest.mark.parametrize(("status", "advice"), [(500, "run again later"), (503, "run again later")])
 def test_a_failing_hub_is_one_line(status: int, advice: str, seeded: HubServer, tmp_path: Path, said: Said) -> None:
     seeded.break_with(FaultRule(r"/api/models/", "status", status=status, times=50))

@@ -1,5 +1,6 @@
 """Publishing: one commit, read back; twice is once; a refusal leaves the repository as it was."""
 
+import json
 import os
 import signal
 import subprocess
@@ -127,11 +128,7 @@ def test_an_open_folder_is_not_published(at_hub: HubServer, folder: Path, said: 
 def test_a_repository_that_moved_meanwhile_is_refused(at_hub: HubServer, folder: Path, said: Said) -> None:
     _publish(folder)
     (folder / "README.md").write_text("# Mine\n")
-    (folder / "SHA256SUMS").write_text(
-        "".join(line for line in (folder / "SHA256SUMS").read_text().splitlines(True) if "README" not in line)
-        + "0" * 64
-        + "  README.md\n"
-    )
+    release.close(folder, list(release.read_sums(folder)), {})
     at_hub.break_with(FaultRule(rf"/api/models/{REPO}/commit/", "status", status=412, times=9))
     with pytest.raises(BuildError, match="the repository moved meanwhile") as caught:
         _publish(folder)
@@ -140,8 +137,10 @@ def test_a_repository_that_moved_meanwhile_is_refused(at_hub: HubServer, folder:
 
 def test_what_is_read_back_is_compared(at_hub: HubServer, folder: Path, said: Said) -> None:
     _publish(folder)
-    (folder / "Tiny-DFlash-Q8_0.gguf").write_bytes(b"something else, after SHA256SUMS was written")
-    with pytest.raises(BuildError, match=r"published files match: 5 of 6 .*Tiny-DFlash-Q8_0\.gguf differs") as caught:
+    empty = json.dumps({"id": REPO, "sha": "0" * 40, "siblings": []})
+    rule = FaultRule(rf"^/api/models/{REPO}$", "body", skip=2, body=empty, content_type="application/json")
+    at_hub.break_with(rule)
+    with pytest.raises(BuildError, match=r"published files match: 0 of 6 .*README\.md differs") as caught:
         _publish(folder)
     said("Publish: a file that arrives with other content", caught.value)
 

