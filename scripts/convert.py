@@ -31,6 +31,10 @@ PUBLIC_HUB = "https://huggingface.co"
 
 TAGS = ["dflash", "speculative-decoding", "draft-model"]
 
+KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(256 << 20), "MALLOC_TRIM_THRESHOLD_": str(512 << 20)}
+"""Has glibc keep freed memory (these are bytes) for the next rows: the converter takes and frees some megabytes for
+every 16 rows, and would get them from the kernel each time."""
+
 GUESSED = (
     *("organization", "finetune", "version", "author", "description", "url", "doi", "uuid", "repo_url"),
     *("source.url", "source.doi", "source.uuid", "source.repo_url"),
@@ -151,6 +155,7 @@ def convert(
                 "HF_HUB_OFFLINE": "1",
                 "HF_HOME": str(Path(scratch) / "home"),
                 "HF_MODULES_CACHE": str(Path(scratch) / "home" / "modules"),
+                **KEEP_MEMORY,
             }
         )
         code, tail = process.stream(command, _Shown(weights.data_bytes), env=environment)
