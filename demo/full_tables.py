@@ -22,6 +22,9 @@ PEAK = 3 << 29
 TOKENIZERS = 30_000_000
 """Bytes that may be fetched besides the draft's weights."""
 
+BUSY = 0.8
+"""The share of all cores that llama-quantize gets on an idle machine; with less, wall times are those of other work."""
+
 NOTE = """\
 Peak is the largest resident size of a step's process plus that of its largest child, mapped pages of files included: an
 upper bound. "read" counts read calls, from the page cache too; verify, mlx and the converter also read through
@@ -82,10 +85,11 @@ def _row(step: Usage) -> dict[str, str]:
     }
 
 
-def table(steps: Iterable[Usage], *totals: tuple[str, float, float]) -> pd.DataFrame:
-    """A row a step, then a row for each (name, wall, CPU)."""
+def table(steps: Iterable[Usage], *totals: tuple[str, float | None, float]) -> pd.DataFrame:
+    """A row a step, then a row for each (name, wall, CPU); None where there is no such time."""
     rows = [_row(step) for step in steps]
-    rows += [{"step": name, "wall s": f"{wall:.1f}", "CPU s": f"{cpu:.1f}"} for name, wall, cpu in totals]
+    for name, wall, cpu in totals:
+        rows.append({"step": name, "wall s": "" if wall is None else f"{wall:.1f}", "CPU s": f"{cpu:.1f}"})
     return pd.DataFrame(rows).fillna("")
 
 
@@ -107,24 +111,28 @@ def targets(done: Run, plain: Plain) -> list[Target]:
 
 
 def where_the_time_went(done: Run, plain: Plain, cores: int) -> str:
-    """Why the chain takes longer or not: the CPU seconds it adds, and those the plain sequence leaves unused."""
+    """Why the chain takes longer or not: the CPU seconds it adds, and what the machine had to give."""
     bare = sum(step.cpu for step in plain.steps)
-    idle = cores * plain.wall - bare
     rest = done.cpu + done.hub_cpu - bare
-    return (
-        f"The plain sequence takes {bare:.0f} CPU seconds and leaves {idle:.0f} of {cores} cores unused. Around the "
-        f"same programs the chain takes {rest:.0f} CPU seconds ({done.hub_cpu:.0f} of them are the local Hub's), for a "
-        f"download of {done.fetched:,} bytes and {done.checks} checks; with no core idle for a moment it would take "
+    share = max(step.cpu / step.wall / cores for step in plain.steps)
+    text = (
+        f"The plain sequence takes {bare:.0f} CPU seconds. Around the same programs the chain takes {rest:.0f} CPU "
+        f"seconds ({done.hub_cpu:.0f} of them are the local Hub's), for a download of {done.fetched:,} bytes and "
+        f"{done.checks} checks; with no core idle for a moment it would take "
         f"{(done.cpu + done.hub_cpu) / cores:.0f} s, and it took {done.wall:.0f} s."
     )
+    if share < BUSY:
+        text += (
+            f" The machine was busy with something else: no plain command got more than {share:.0%} of {cores} cores, "
+            "so the wall times say little. Run it again on an idle machine."
+        )
+    return text
 
 
 def report(done: Run, plain: Plain, reached: Sequence[Target], cores: int) -> str:
     """All tables as one Markdown text."""
     of_steps = sum(step.cpu for step in done.steps)
-    chain = table(
-        done.steps, ("Snakemake itself", done.wall, done.cpu - of_steps), ("whole chain", done.wall, done.cpu)
-    )
+    chain = table(done.steps, ("Snakemake itself", None, done.cpu - of_steps), ("whole chain", done.wall, done.cpu))
     by_hand = table(plain.steps, ("plain sequence", plain.wall, sum(step.cpu for step in plain.steps)))
     reach = pd.DataFrame(
         {

@@ -33,7 +33,7 @@ TAGS = ["dflash", "speculative-decoding", "draft-model"]
 
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(256 << 20), "MALLOC_TRIM_THRESHOLD_": str(512 << 20)}
 """Has glibc keep freed memory (these are bytes) for the next rows: the converter takes and frees some megabytes for
-every 16 rows, and getting them from the kernel each time takes longer than the conversion itself."""
+every 16 rows, and would get them from the kernel each time."""
 
 GUESSED = (
     *("organization", "finetune", "version", "author", "description", "url", "doi", "uuid", "repo_url"),

@@ -152,9 +152,18 @@ def test_the_report_shows_all_of_it() -> None:
     assert "157.1" in lines["whole chain"]
     assert lines["bytes fetched"].rstrip("| ").endswith("met")
     assert lines["wall time"].rstrip("| ").endswith("missed")
-    assert "takes 40 CPU seconds and leaves 160 of 2 cores unused" in text
+    assert lines["Snakemake itself"].split("|")[2].strip() == ""  # it runs beside the steps
+    assert "takes 40 CPU seconds." in text
     assert "takes 121 CPU seconds (4 of them are the local Hub's)" in text
     assert "would take 81 s, and it took 120 s" in text
+
+
+@pytest.mark.parametrize(("cpu", "busy"), [(79.0, False), (50.0, True)])
+def test_a_busy_machine_is_said(cpu: float, busy: bool) -> None:
+    plain = Plain([_step("convert", 40, 40), _step("quantize Q4_K_M", 40, cpu)], 80)
+    text = full_tables.where_the_time_went(DONE, plain, cores=2)
+    assert ("no plain command got more than 62% of 2 cores" in text) is busy
+    assert ("busy" in text) is busy
 
 
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:
