@@ -1,4 +1,4 @@
-# The bf16 file is verified beside this, not before: no release is made without its report.
+# The bf16 file is compared with its report before it is quantized: a coarse type would hide what happened to it since.
 rule quantize:
     input:
         verified="results/{pair}/reports/gguf-bf16.json",
@@ -20,5 +20,5 @@ rule quantize:
     message:
         "quantize {wildcards.name} to {wildcards.quant}"
     shell:
-        "python -m scripts.quantize --bf16 {input.bf16:q} --verified {input.verified:q} --quant {wildcards.quant} --threads {threads}"
-        " --toolchain {params.toolchain:q} --out {output:q} --log {log:q}"
+        "python -m scripts.quantize --bf16 {input.bf16:q} --verified {input.verified:q} --quant {wildcards.quant}"
+        " --threads {threads} --toolchain {params.toolchain:q} --out {output:q} --log {log:q}"
