@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import httpx2
 from huggingface_hub import hf_hub_download
 
 from scripts import core, hub
@@ -143,7 +144,8 @@ def _download(entry: Mapping[str, Any], path: str, *, force: bool) -> Path:
     """One file through the Hub cache; partial downloads resume."""
     with hub.explained(entry["repo"], f"file {path} at {entry['commit']}"):
         return Path(
-            hub.persistent()(
+            # a transfer that stalls is taken up again by the client, five times without a byte
+            hub.persistent(httpx2.TimeoutException)(
                 hf_hub_download,
                 entry["repo"],
                 path,

@@ -76,15 +76,18 @@ def asked_to_wait(error: BaseException | None) -> int:
     return int(said) if said.isdecimal() else 0
 
 
-def persistent() -> Retrying:
-    """Attempts at one request: up to four, one to eight seconds apart or as the server asks, if its error may pass."""
+def persistent(*tried: type[Exception]) -> Retrying:
+    """Attempts at one request: up to four, one to eight seconds apart or as the server asks, if its error may pass.
+
+    ``tried`` are errors that the client itself has met with attempts enough.
+    """
     pause = wait_exponential(multiplier=PAUSE, max=8)
 
     def wait(state: RetryCallState) -> float:
         return max(pause(state), asked_to_wait(state.outcome.exception() if state.outcome else None))
 
     return Retrying(
-        retry=retry_if_exception(passing),
+        retry=retry_if_exception(lambda error: passing(error) and not isinstance(error, tried)),
         stop=stop_after_attempt(4),
         wait=wait,
         before_sleep=_again,

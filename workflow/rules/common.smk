@@ -37,7 +37,7 @@ def begin():
     """Take the folder for this run; stop with one line before the first job where it cannot be done."""
     try:
         preflight.writable([Path("results"), Path("logs"), Path("benchmarks"), Path(CONFIG["locks"])])
-        runs.begin([Path("results", pair) for pair in PAIRS] + [Path(CONFIG["locks"])])
+        runs.begin([Path(TOOLCHAIN), Path(CONFIG["locks"]), *(Path("results", pair) for pair in PAIRS)])
         preflight.check(PAIRS, Path(CONFIG["locks"]))
     except BuildError as error:
         sys.exit(f"error: {error}")
