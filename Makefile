@@ -7,7 +7,7 @@ CORES ?= $(shell getconf _NPROCESSORS_ONLN)
 STAMP := $(VENV)/.ready-$(shell cat envs/requirements.txt | cksum | cut -d' ' -f1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo build test test-fast lint format docs clean
+.PHONY: help setup demo full-size build test test-fast toolchain lint format docs clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,11 +25,20 @@ $(STAMP): envs/requirements.txt
 demo: setup ## build and publish the embedded pair against a local Hub
 	@$(BIN)/python -m demo.run --cores $(CORES)
 
+full-size: setup ## build a draft of the real 9B size against a local Hub: speed, memory, bytes
+	@$(BIN)/python -m demo.full_size --cores $(CORES)
+
 build: setup ## build every pair of config.yaml from Hugging Face
 	@$(BIN)/snakemake --cores $(CORES)
 
-test: lint ## lint, then every test
+test: lint toolchain ## lint, then every test
 	@$(BIN)/python -m pytest
+
+# Compiled before the tests, where its progress can be seen; what the cache has is not compiled again.
+toolchain: setup ## compile the pinned llama.cpp, server included
+	@$(BIN)/python -m scripts.toolchain source --config config.yaml --out results/toolchain/tests
+	@$(BIN)/python -m scripts.toolchain build --config config.yaml --out results/toolchain/tests --program llama-quantize
+	@$(BIN)/python -m scripts.toolchain build --config config.yaml --out results/toolchain/tests --program llama-server
 
 test-fast: setup ## the tests that take under a minute
 	@$(BIN)/python -m pytest -m "not slow"
@@ -46,10 +55,11 @@ format: setup ## let the formatters rewrite the code
 	$(BIN)/ruff format .
 	$(BIN)/snakefmt Snakefile workflow
 
-docs: setup ## remake what is generated: config table, conda environment, picture of the flow
+docs: setup ## remake what is generated: tables of config and errors, conda environment, flow
 	$(BIN)/python -m scripts.config --write-docs
 	$(BIN)/python -m scripts.envs
 	$(BIN)/python -m scripts.flow
+	$(BIN)/python -m pytest -q --no-header -m "not slow" --write-errors
 
 clean: ## remove outputs, logs and environments, never locks or the caches outside this folder
 	rm -rf results logs benchmarks .snakemake $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

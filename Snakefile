@@ -34,6 +34,7 @@ rule all:
 include: "workflow/rules/lock.smk"
 include: "workflow/rules/fetch.smk"
 include: "workflow/rules/tokenizer.smk"
+include: "workflow/rules/target.smk"
 include: "workflow/rules/toolchain.smk"
 include: "workflow/rules/convert.smk"
 include: "workflow/rules/quantize.smk"
@@ -44,7 +45,7 @@ include: "workflow/rules/publish.smk"
 
 
 onstart:
-    begin()
+    check_before_start()
 
 
 onerror:

@@ -52,9 +52,11 @@ def environment(hub: HubServer, work: Path) -> dict[str, str]:
     return process.environment(home) | hub.environment("write")
 
 
-def snakemake(arguments: Sequence[str | Path], env: dict[str, str], folder: Path = ROOT) -> int:
-    """Run Snakemake in ``folder`` with the demo's config and return its exit code."""
-    command = [sys.executable, "-m", "snakemake", *arguments, "--configfile", CONFIG]
+def snakemake(
+    arguments: Sequence[str | Path], env: dict[str, str], folder: Path = ROOT, configfile: Path = CONFIG
+) -> int:
+    """Run Snakemake in ``folder`` with the demo's config, or another, and return its exit code."""
+    command = [sys.executable, "-m", "snakemake", *arguments, "--configfile", configfile]
     return subprocess.run([str(part) for part in command], env=env, cwd=folder, check=False).returncode
 
 

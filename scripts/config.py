@@ -24,6 +24,13 @@ SCHEMA = ROOT / "workflow" / "schemas" / "config.schema.yaml"
 DOCS = ROOT / "docs" / "config.md"
 
 
+_WHOLE = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
+Validator = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
+    jsonschema.Draft202012Validator, type_checker=_WHOLE
+)
+"""The schema's dialect, but for 16.0: JSON Schema counts it as an integer, the steps do not."""
+
+
 @functools.cache
 def schema() -> dict[str, Any]:
     """The JSON schema of the configuration."""
@@ -38,10 +45,10 @@ def load(path: Path) -> dict[str, Any]:
         BuildError: the file is missing, not YAML, or does not follow the schema.
     """
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        raw = core.parse_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise BuildError(f"cannot read the config: {error.strerror}", path, "name an existing file") from error
-    except yaml.YAMLError as error:
+    except ValueError as error:
         raise BuildError(f"not valid YAML: {error}", path, "mend the line it names") from error
     return validated(raw, path)
 
@@ -53,7 +60,7 @@ def validated(config: Any, where: str | Path = "config") -> dict[str, Any]:
         BuildError: one line naming the key, and the nearest known one where a key is unknown.
     """
     tree = schema()
-    errors = list(jsonschema.Draft202012Validator(tree).iter_errors(config))
+    errors = list(Validator(tree).iter_errors(config))
     if errors:
         raise _explain(min(errors, key=lambda error: (len(error.absolute_path), str(error.message))), where)
     filled: dict[str, Any] = _fill(config, tree, tree)
@@ -64,6 +71,14 @@ def validated(config: Any, where: str | Path = "config") -> dict[str, Any]:
                 f"pairs {seen[pair['name']]} and {key} have one name, {pair['name']}", where, "give each its own name"
             )
         seen[pair["name"]] = key
+        served = pair.get("target_gguf")
+        if served is not None and set(served) not in ({"repo", "quant"}, {"path"}):
+            given = " and ".join(served) or "nothing"
+            raise BuildError(
+                f"pairs.{key}.target_gguf gives {given}",
+                where,
+                "give repo and quant, or path of a file on this machine",
+            )
         first, last = pair["expect"].get("added_token_ids", [0, 0])
         if first > last:
             raise BuildError(
@@ -91,7 +106,9 @@ def _explain(error: Any, where: str | Path) -> BuildError:
     if error.validator == "required":
         missing = next(name for name in error.validator_value if name not in error.instance)
         return BuildError(f"key {missing} is missing in {key}", where, "add it; docs/config.md describes it")
-    return BuildError(f"{key}: {error.message}", where, "mend the value; docs/config.md describes it")
+    meaning = error.schema.get("description")
+    do = f"mend the value; docs/config.md says: {meaning}" if meaning else "mend the value; docs/config.md describes it"
+    return BuildError(f"{key}: {error.message}", where, do)
 
 
 def _resolve(node: Mapping[str, Any], tree: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -20,7 +20,6 @@ from typing import Any
 
 import gguf
 import yaml
-from huggingface_hub import metadata_load
 
 from scripts import core, process
 from scripts.core import BuildError, Report
@@ -31,6 +30,10 @@ PUBLIC_HUB = "https://huggingface.co"
 """Base models are named by their public address, whatever endpoint they were fetched from."""
 
 TAGS = ["dflash", "speculative-decoding", "draft-model"]
+
+KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(256 << 20), "MALLOC_TRIM_THRESHOLD_": str(512 << 20)}
+"""Has glibc keep freed memory (these are bytes) for the next rows: the converter takes and frees some megabytes for
+every 16 rows, and getting them from the kernel each time takes longer than the conversion itself."""
 
 GUESSED = (
     *("organization", "finetune", "version", "author", "description", "url", "doi", "uuid", "repo_url"),
@@ -45,6 +48,8 @@ def license_of(draft: Path, override: str | None) -> dict[str, str]:
     Raises:
         BuildError: the README declares none and the config names none.
     """
+    from huggingface_hub import metadata_load  # here, because the steps that only count tensors do without
+
     readme = draft / "README.md"
     try:
         declared = metadata_load(readme) if readme.exists() else None
@@ -150,12 +155,13 @@ def convert(
                 "HF_HUB_OFFLINE": "1",
                 "HF_HOME": str(Path(scratch) / "home"),
                 "HF_MODULES_CACHE": str(Path(scratch) / "home" / "modules"),
+                **KEEP_MEMORY,
             }
         )
         code, tail = process.stream(command, _Shown(weights.data_bytes), env=environment)
         if code:
-            raise converter_failed(code, tail, target, temporary)
-        tensors, size = gguf_counts(temporary)
+            raise converter_failed(code, tail, target, toolchain, temporary)
+        tensors, size = written(temporary, "the converter", draft)
         report.require(
             "every tensor was written",
             tensors == len(weights.tensors) and size > weights.data_bytes,
@@ -193,16 +199,17 @@ class _Shown:
             self.progress.set(self.progress.total * int(found[1]) // 100)
 
 
-def converter_failed(code: int, tail: list[str], target: Path, wrote: Path) -> BuildError:
+def converter_failed(code: int, tail: list[str], target: Path, toolchain: Path, wrote: Path) -> BuildError:
     """The converter's failure in one line; an unknown pre-tokenizer is said with its hash and the versions."""
     text = "\n".join(tail)
     if "pre-tokenizer was not recognized" in text:
         found = re.search(r"chkhsh:\s*([0-9a-f]{64})", text)
+        chkhsh = found[1] if found else "unknown"
         import transformers
 
         return BuildError(
-            f"the converter does not know this pre-tokenizer (hash {found[1] if found else 'unknown'}, transformers "
-            f"{transformers.__version__})",
+            f"the converter of {toolchain.name} does not know this pre-tokenizer (hash {chkhsh}, "
+            f"transformers {transformers.__version__})",
             target / "tokenizer.json",
             "take the tokenizer as its authors published it, or a llama.cpp that knows it; never patch the hash",
         )
@@ -221,6 +228,18 @@ def gguf_counts(path: Path) -> tuple[int, int]:
     if len(start) < 16 or start[:4] != b"GGUF":
         raise BuildError("not a GGUF file", path, "delete it and build it again")
     return struct.unpack("<Q", start[8:16])[0], size
+
+
+def written(path: Path, program: str, where: Path) -> tuple[int, int]:
+    """:func:`gguf_counts` of what a program just wrote under a name that nobody needs to know.
+
+    Raises:
+        BuildError: it ended well and wrote no GGUF file.
+    """
+    try:
+        return gguf_counts(path)
+    except BuildError as error:
+        raise BuildError(f"{program} ended well and wrote no GGUF file", where, "try another llama_cpp pin") from error
 
 
 def main() -> int:

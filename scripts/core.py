@@ -22,6 +22,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+import yaml
+
 from scripts import locks
 
 CHUNK = 4 << 20
@@ -37,13 +39,24 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 """What the system says when a disk, or a user's share of it, is full."""
 
 
+LONGEST = 2000
+"""Characters of one part of an error that are shown."""
+
+
 class BuildError(Exception):
     """Something a person has to act on: what is wrong, where, and what to do about it."""
 
     def __init__(self, what: str, where: str | os.PathLike[str], do: str) -> None:
-        """Join the three parts to one line; line breaks inside a part become spaces."""
-        self.what, self.where, self.do = (" ".join(str(part).split()) for part in (what, where, do))
+        """Join the three parts to one line: no line breaks, no control characters, no part longer than a page."""
+        self.what, self.where, self.do = (_tidy(str(part)) for part in (what, where, do))
         super().__init__(f"{self.what} ({self.where}): {self.do}")
+
+
+def _tidy(text: str) -> str:
+    """Text as a terminal may show it: what comes from a file may hold anything, and be of any length."""
+    text = " ".join(text[: 2 * LONGEST].split())
+    text = text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 @dataclass(frozen=True)
@@ -105,8 +118,20 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise BuildError("file is missing", path, "run the step that writes it again") from error
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or a number of too many digits
         raise BuildError(f"not valid JSON: {error}", path, "delete the file and fetch it again") from error
+
+
+def parse_yaml(text: str) -> Any:
+    """Parse YAML.
+
+    Raises:
+        ValueError: it is no YAML, or a value in it is not what its form or tag promises.
+    """
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, AttributeError, TypeError, RecursionError) as error:
+        raise ValueError(str(error)) from error
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -128,9 +153,10 @@ def atomic(path: Path) -> Iterator[Path]:
         temporary = Path(name)
         try:
             yield temporary
-            umask = os.umask(0)
-            os.umask(umask)
-            temporary.chmod(0o666 & ~umask)
+            if not temporary.is_symlink() and temporary.stat().st_nlink == 1:  # a link shares the rights of its source
+                umask = os.umask(0)
+                os.umask(umask)
+                temporary.chmod(0o666 & ~umask)
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
@@ -152,13 +178,27 @@ def disk_full(path: str | os.PathLike[str]) -> BuildError:
     return BuildError("the disk is full", path, "free some space and run again")
 
 
-def link_or_copy(source: Path, destination: Path) -> None:
+def symlink(source: Path, destination: Path) -> None:
+    """Make ``destination`` a relative link to ``source``, both in one results folder.
+
+    Not a hard link: Snakemake touches its outputs, and ``source`` would then look newer than what was made from it.
+    """
+    with atomic(destination) as temporary:
+        temporary.unlink()
+        temporary.symlink_to(os.path.relpath(source.resolve(), destination.parent.resolve()))
+
+
+def link_or_copy(source: Path, destination: Path, copied_below: int = 0) -> None:
     """Put ``source`` at ``destination`` without a second copy where the file system allows it.
 
-    A hard link survives the removal of the cache it came from; across file systems the bytes are copied.
+    A hard link survives the removal of the cache it came from; across file systems the bytes are copied, and so are
+    files below ``copied_below`` bytes.
     """
     destination.parent.mkdir(parents=True, exist_ok=True)
     with atomic(destination) as temporary:
+        if source.stat().st_size < copied_below:
+            shutil.copyfile(source, temporary)
+            return
         temporary.unlink()
         try:
             os.link(source.resolve(), temporary)
@@ -285,6 +325,9 @@ def run(
                 say(traceback.format_exc())
             say(f"error: {one_line(error)}")
             return 1
+        from scripts import usage  # here, because it uses this module
+
+        usage.record(options.log)
     return 0
 
 
@@ -312,7 +355,7 @@ def _logging(path: Path) -> Iterator[None]:
     global _log
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        _log = stream = path.open("w", encoding="utf-8")
+        _log = stream = path.open("w", encoding="utf-8", errors="backslashreplace")
     try:
         yield
     finally:

@@ -7,7 +7,6 @@ is nearly right converts, loads and only shows as a draft that is never accepted
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -133,14 +132,16 @@ class _Keys:
             raise self.stop(f"{key} is missing; no default is right for every draft")
         return value
 
-    def count(self, key: str, value: Any, least: int = 1) -> int:
+    def count(self, key: str, value: Any, least: int = 1, most: int = 1 << 24) -> int:
         """A whole number; ``true`` and ``16.0`` are not one."""
         if type(self.need(key, value)) is not int or value < least:
             raise self.stop(f"{key} must be a whole number from {least}, not {value!r}")
+        if value > most:
+            raise self.stop(f"{key} is {value}, more than any model has")
         return int(value)
 
     def number(self, key: str, value: Any) -> float:
-        if type(self.need(key, value)) not in (int, float) or not (math.isfinite(value) and value > 0):
+        if type(self.need(key, value)) not in (int, float) or not 0 < value < 1e30:
             raise self.stop(f"{key} must be a positive number, not {value!r}")
         return float(value)
 
@@ -162,7 +163,7 @@ def read_draft_config(path: Path) -> DraftConfig:
         raise BuildError("config.json holds no object", path, FIX_CONFIG)
     keys = _Keys(config, path)
     architecture = _architecture(keys)
-    layers = keys.count("num_hidden_layers", config.get("num_hidden_layers"))
+    layers = keys.count("num_hidden_layers", config.get("num_hidden_layers"), most=1000)
     theta, scaling = _rope(keys)
     layer_types, window, use_window = _window(keys, layers)
     vocab_size = keys.count("vocab_size", config.get("vocab_size"))

@@ -18,7 +18,7 @@ from huggingface_hub import hf_hub_download
 
 from scripts import core, hub
 from scripts.core import BuildError, Report
-from scripts.safetensors_header import check_weights
+from scripts.safetensors_header import check_weights, read_index
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 
@@ -37,6 +37,9 @@ TOKENIZER_FILES = (
 )
 """What is taken of a target, by exact name: a new file type of a repository is never fetched unasked."""
 
+COPIED = 1 << 20
+"""Files below this many bytes are copied from the cache: Snakemake touches its outputs, and the config is one."""
+
 PICKLES = ("mask_embedding.pt",)
 """Files that the converter would load into the draft, as pickles; a draft that needs one is refused."""
 
@@ -48,7 +51,8 @@ def select(role: str, paths: Sequence[str], where: str) -> list[str]:
         BuildError: a file that the role cannot do without is not there, or the draft needs a pickle.
     """
     patterns = DRAFT_TEXTS if role == "draft" else TOKENIZER_FILES
-    chosen = [path for path in paths if any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)]
+    tops = [path for path in paths if "/" not in path]  # "*" of a pattern would match a slash
+    chosen = [path for path in tops if any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)]
     needed = ["config.json"] if role == "draft" else ["config.json", "tokenizer.json", "tokenizer_config.json"]
     for name in needed:
         if name not in chosen:
@@ -84,7 +88,7 @@ def fetch(entry: Mapping[str, Any], role: str, out: Path) -> Report:
     while paths:
         path = paths.pop(0)
         cached = _checked(entry, known[path])
-        core.link_or_copy(cached, out / path)
+        core.link_or_copy(cached, out / path, copied_below=COPIED)
         files.append(known[path])
         if path == INDEX:
             paths += _shards(out / path, known, where)
@@ -101,10 +105,7 @@ def fetch(entry: Mapping[str, Any], role: str, out: Path) -> Report:
 
 def _shards(index: Path, known: Mapping[str, Any], where: str) -> list[str]:
     """The shard files that an index names."""
-    weight_map = core.read_json(index).get("weight_map")
-    if not isinstance(weight_map, dict) or not weight_map:
-        raise BuildError("the index names no shards", index, "use a draft whose index has a weight_map")
-    shards = sorted(set(weight_map.values()))
+    shards = sorted(set(read_index(index).values()))
     for shard in shards:
         if shard not in known:
             raise BuildError(f"shard {shard} is in the index but not in the repository", where, "use a complete draft")

@@ -1,4 +1,4 @@
-"""Put a verified file into the release folder, without a second copy where the file system allows it."""
+"""Put a file of the results at a second place, as a relative link: a verified GGUF into the release folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def main() -> int:
 
 
 def _step(options: argparse.Namespace) -> None:
-    core.link_or_copy(options.source, options.destination)
+    core.symlink(options.source, options.destination)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,14 +21,15 @@ from scripts import core, hub
 from scripts.core import BuildError, Report
 
 ROLES = ("draft", "target", "base", "target_gguf")
-"""The inputs of a pair, by config key; base and target_gguf are optional."""
+"""The inputs of a pair, by config key; base and target_gguf are optional, and a target_gguf may lie on this machine."""
 
 HEADER = "# Written by `snakemake lock`. Commit it: the build reads these commits, whatever the branches do later.\n"
 
 
 def wanted(pair: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     """Role -> (repo, revision) of every input that a pair's config names; the served GGUFs follow their main branch."""
-    return {role: (pair[role]["repo"], pair[role].get("revision", "main")) for role in ROLES if role in pair}
+    named = {role: pair[role] for role in ROLES if "repo" in pair.get(role, {})}
+    return {role: (entry["repo"], entry.get("revision", "main")) for role, entry in named.items()}
 
 
 def resolve(repo: str, revision: str) -> dict[str, Any]:
@@ -53,17 +55,36 @@ def read(path: Path) -> dict[str, Any]:
         BuildError: it is not a lock file.
     """
     try:
-        lock = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        lock = core.parse_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise BuildError(
             f"cannot read the lock: {error}", path, "restore it from git or run `snakemake lock`"
         ) from error
-    entries = lock.values() if isinstance(lock, dict) else [None]
-    if not all(
-        isinstance(entry, dict) and {"repo", "revision", "commit", "files"} <= entry.keys() for entry in entries
-    ):
+    if not isinstance(lock, dict) or not all(map(_is_entry, lock.values())):
         raise BuildError("not a lock file", path, "restore it from git or run `snakemake lock`")
     return dict(lock)
+
+
+def _is_entry(entry: Any) -> bool:
+    """Whether a value has the form of what :func:`resolve` returns."""
+    if not isinstance(entry, dict) or not all(isinstance(entry.get(key), str) for key in ("repo", "revision")):
+        return False
+    files = entry.get("files")
+    return (
+        re.fullmatch("[0-9a-f]{40}", str(entry.get("commit"))) is not None
+        and isinstance(files, list)
+        and all(isinstance(file, dict) and _is_file(file) for file in files)
+    )
+
+
+def _is_file(file: Mapping[str, Any]) -> bool:
+    path, size, digest = file.get("path"), file.get("size"), file.get("sha256", file.get("git"))
+    return (
+        isinstance(path, str)
+        and type(size) is int
+        and size >= 0
+        and re.fullmatch("[0-9a-f]{64}" if "sha256" in file else "[0-9a-f]{40}", str(digest)) is not None
+    )
 
 
 def lock(pair: Mapping[str, Any], path: Path, *, frozen: bool = False, move: bool = False) -> dict[str, Any]:

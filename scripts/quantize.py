@@ -8,19 +8,9 @@ import sys
 from pathlib import Path
 
 from scripts import core, process
-from scripts.convert import gguf_counts
+from scripts.convert import gguf_counts, written
 from scripts.core import BuildError
 from scripts.toolchain import quant_types
-
-
-def check_unchanged(bf16: Path, sha256: str) -> None:
-    """Check that a file is still the one that was verified.
-
-    Raises:
-        BuildError: it is not; what is quantized from it would be wrong in a way that a coarse type hides.
-    """
-    if core.sha256_file(bf16, f"checking {bf16.name}") != sha256:
-        raise BuildError("the file changed after it was verified", bf16, "delete it and run again")
 
 
 def quantize(bf16: Path, out: Path, quant: str, toolchain: Path, threads: int) -> None:
@@ -44,7 +34,7 @@ def quantize(bf16: Path, out: Path, quant: str, toolchain: Path, threads: int) -
         code, tail = process.stream([program, bf16, temporary, quant, str(threads)], show)
         if code:
             raise process.failed("llama-quantize", code, tail, bf16, "see the log for its last lines", wrote=temporary)
-        tensors, _ = gguf_counts(temporary)
+        tensors, _ = written(temporary, "llama-quantize", bf16)
         if tensors != expected:
             raise BuildError(f"llama-quantize wrote {tensors} of {expected} tensors", bf16, "try another llama_cpp pin")
 
@@ -53,7 +43,6 @@ def main() -> int:
     """Command-line front."""
     arguments = core.parser(__doc__)
     arguments.add_argument("--bf16", required=True, type=Path, help="GGUF to quantize")
-    arguments.add_argument("--verified", required=True, type=Path, help="report of the verify step on it")
     arguments.add_argument("--quant", required=True, help="type, as llama-quantize names it")
     arguments.add_argument("--toolchain", required=True, type=Path, help="folder of results/toolchain/")
     arguments.add_argument("--threads", type=int, default=1)
@@ -62,7 +51,6 @@ def main() -> int:
 
 
 def _step(options: argparse.Namespace) -> None:
-    check_unchanged(options.bf16, core.read_json(options.verified)["sha256"])
     quantize(options.bf16, options.out, options.quant, options.toolchain, options.threads)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -43,10 +44,13 @@ def read_sums(folder: Path) -> dict[str, str]:
     """
     path = folder / SUMS
     try:
-        rows = [line.split("  ", 1) for line in path.read_text(encoding="utf-8").splitlines()]
-        sums = {name: digest for digest, name in rows}
-    except (OSError, ValueError) as error:
+        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
         raise BuildError(f"cannot read {SUMS}: {error}", folder, "run snakemake again") from error
+    rows = [re.fullmatch(r"([0-9a-f]{64})  (\S+)", line) for line in lines]
+    sums = {row[2]: row[1] for row in rows if row}
+    if len(sums) < len(lines):
+        raise BuildError(f"cannot read {SUMS}: a line is no sha256 and a new name", folder, "run snakemake again")
     present = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()} - {SUMS}
     if present != set(sums):
         odd = sorted(present ^ set(sums))[0]

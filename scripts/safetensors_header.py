@@ -145,7 +145,7 @@ def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _is_count(value: Any) -> bool:
-    return type(value) is int and value >= 0
+    return type(value) is int and 0 <= value < 1 << 63
 
 
 def _tensor(name: str, entry: Any, path: Path, data_start: int) -> Tensor:
@@ -201,7 +201,7 @@ def check_weights(folder: Path) -> Weights:
             that is not BF16, or shards that do not hold exactly the index's tensors, each once.
     """
     index = folder / INDEX
-    placed = _read_index(index) if index.exists() else None
+    placed = read_index(index) if index.exists() else None
     names = sorted(set(placed.values())) if placed is not None else [SINGLE]
     present = {path.name for path in folder.glob("*.safetensors")}
     if missing := [name for name in names if name not in present]:
@@ -227,7 +227,7 @@ def check_weights(folder: Path) -> Weights:
     return Weights(folder, headers, tensors)
 
 
-def _read_index(path: Path) -> dict[str, str]:
+def read_index(path: Path) -> dict[str, str]:
     """The index's tensor name -> file name; file names are plain names inside the folder."""
     raw = read_json(path)
     placed = raw.get("weight_map") if isinstance(raw, dict) else None

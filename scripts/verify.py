@@ -34,6 +34,9 @@ from scripts.verify_tensors import (
 from scripts.verify_types import LIMITS, histogram, rule_for, type_checks
 from scripts.verify_vocab import read_vocabulary, vocab_checks
 
+CHOOSE = "choose a quant whose blocks divide the rows, or set allow_fallback in the config"
+"""What to do about tensors that fell back: building again would give the same."""
+
 
 def verify(
     gguf_path: Path,
@@ -189,7 +192,8 @@ def _step(options: argparse.Namespace) -> None:
         threads=max(1, options.threads),
         label=f"verify {options.gguf.name}",
     )
-    report.settle(options.gguf, "delete the file and build it again")
+    fault = next((check.name for check in report.checks if not check.ok), None)
+    report.settle(options.gguf, CHOOSE if fault == "fallback types" else "delete the file and build it again")
     report.write(options.report)
     figures = report.figures
     error = figures["worst_relative_error"]

@@ -1,15 +1,18 @@
 """Read a GGUF file's metadata and tensor table, trusting nothing in it.
 
 Every length is compared with the bytes that are there before it is used, so a cut or random file ends as one
-line and never as a long wait. A vocabulary of 250,000 tokens takes about a second.
+line and never as a long wait. A vocabulary of 250,000 tokens takes about a second. The file may lie elsewhere: what is
+needed of it is asked for as the reading goes on.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import mmap
+import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +32,9 @@ UNNAMED = {42: ("Q2_0", 64, 18)}
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
+
+Buffer = bytes | bytearray | mmap.mmap
+"""Bytes of a file, from its first one on."""
 
 TYPES: Mapping[int, tuple[str, int, int]] = UNNAMED | {
     kind.value: (kind.name, *size) for kind, size in gguf.GGML_QUANT_SIZES.items()
@@ -53,14 +59,20 @@ class GgufTensor:
 
 
 @dataclass(frozen=True)
-class GgufFile:
-    """A GGUF file's metadata values by key, its tensors by name, and where tensor data starts (bytes)."""
+class GgufHeader:
+    """What a GGUF says before its data: metadata values by key, tensors by name, where data starts (bytes)."""
 
-    path: Path
     size: int
     values: Mapping[str, Any]
     tensors: Mapping[str, GgufTensor]
     data_start: int
+
+
+@dataclass(frozen=True)
+class GgufFile(GgufHeader):
+    """A GGUF file on this machine."""
+
+    path: Path
 
     def map_bytes(self, begin: int, end: int) -> npt.NDArray[np.uint8]:
         """Map a range of the file's bytes, read-only; the mapping ends with the last reference to it."""
@@ -77,23 +89,40 @@ def open_gguf(path: Path) -> GgufFile:
     """
     try:
         size = path.stat().st_size
-        with path.open("rb") as stream:
-            if stream.read(4) != b"GGUF":
-                raise BuildError("not a GGUF file: it does not start with GGUF", path, BUILD_AGAIN)
-            with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                return _Reader(path, data, size).read()
+        with path.open("rb") as stream, contextlib.ExitStack() as stack:
+            # An empty file cannot be mapped.
+            data = stack.enter_context(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)) if size else b""
+            header = read_header(path, size, lambda _: data, BUILD_AGAIN)
     except OSError as error:
         raise BuildError(f"cannot read the GGUF: {error.strerror}", path, "build it first") from error
+    return GgufFile(header.size, header.values, header.tensors, header.data_start, path)
+
+
+def read_header(where: str | os.PathLike[str], size: int, more: Callable[[int], Buffer], do: str) -> GgufHeader:
+    """Read a GGUF's metadata and tensor table from wherever its bytes come from.
+
+    Args:
+        where: the file, for messages.
+        size: its size in bytes.
+        more: gives the file's bytes from the first one on, as many as it is called with, or more.
+        do: what to do about a file that is no whole GGUF, for messages.
+
+    Raises:
+        BuildError: it is no GGUF, is cut short, or its parts do not fit together.
+    """
+    return _Reader(where, size, more, do).read()
 
 
 class _Reader:
     """Goes through the file once, front to back; ``at`` is the next byte."""
 
-    def __init__(self, path: Path, data: mmap.mmap, size: int) -> None:
-        self.path, self.data, self.size, self.at = path, data, size, 4
+    def __init__(self, where: str | os.PathLike[str], size: int, more: Callable[[int], Buffer], do: str) -> None:
+        self.where, self.size, self.more, self.do = where, size, more, do
+        self.data: Buffer = b""
+        self.have = self.at = 0
 
     def stop(self, what: str) -> BuildError:
-        return BuildError(what, self.path, BUILD_AGAIN)
+        return BuildError(what, self.where, self.do)
 
     def take(self, size: int) -> int:
         """Step over ``size`` bytes and return where they start."""
@@ -101,10 +130,17 @@ class _Reader:
         if size > self.size - start:
             raise self.stop(f"the GGUF's metadata is cut short: byte {start} should be followed by {size} more")
         self.at = start + size
+        if self.at > self.have:
+            self.data = self.more(self.at)
+            self.have = len(self.data)
         return start
 
+    def unpack(self, code: str) -> tuple[Any, ...]:
+        start = self.take(struct.calcsize(f"<{code}"))
+        return struct.unpack_from(f"<{code}", self.data, start)
+
     def scalar(self, code: str) -> Any:
-        return struct.unpack_from(f"<{code}", self.data, self.take(struct.calcsize(f"<{code}")))[0]
+        return self.unpack(code)[0]
 
     def count(self, least: int, what: str) -> int:
         """A number of items that follow, each of at least ``least`` bytes."""
@@ -134,16 +170,17 @@ class _Reader:
         if kind == _STRING:
             return [self.text() for _ in range(self.count(8, f"texts in {key}"))]
         code = self.code(kind, key)
-        width = struct.calcsize(f"<{code}")
-        count = self.count(width, f"values in {key}")
-        return list(struct.unpack_from(f"<{count}{code}", self.data, self.take(count * width)))
+        count = self.count(struct.calcsize(f"<{code}"), f"values in {key}")
+        return list(self.unpack(f"{count}{code}"))
 
     def code(self, kind: int, key: str) -> str:
         if kind not in _SCALARS:
             raise self.stop(f"{key} has the unknown value type {kind}")
         return _SCALARS[kind]
 
-    def read(self) -> GgufFile:
+    def read(self) -> GgufHeader:
+        if self.size < 4 or self.unpack("4s")[0] != b"GGUF":
+            raise self.stop("not a GGUF file: it does not start with GGUF")
         version = self.scalar("I")
         if version not in (2, 3):
             raise self.stop(f"GGUF version {version} is unknown")
@@ -159,7 +196,7 @@ class _Reader:
             raise self.stop(f"general.alignment is {alignment!r}")
         tensors = [self.tensor() for _ in range(tensor_count)]
         start = self.at + -self.at % alignment
-        return GgufFile(self.path, self.size, values, self.place(tensors, start, alignment), start)
+        return GgufHeader(self.size, values, self.place(tensors, start, alignment), start)
 
     def tensor(self) -> GgufTensor:
         """One row of the tensor table; its offset is still relative to the data's start."""

@@ -249,6 +249,7 @@ def check(draft_config_path: Path, target_dir: Path, base_dir: Path | None, expe
     expected = parse_expect(expect, "config")
     draft = read_draft_config(draft_config_path)
     report = Report(checks=check_tensors(draft, check_weights(draft_config_path.parent)))
+    report.settle(draft_config_path.parent, "take weights and config of one revision")
     target_config = read_json(target_dir / "config.json")
     target = collect_vocab(target_dir)
     rows = target.vocab_size

@@ -18,6 +18,9 @@ from scripts.core import BuildError, Check, read_json, say
 ROLES = ("eos", "bos", "pad")
 """The special tokens that files name by role; ``<role>_token`` holds a string, ``<role>_token_id`` an id."""
 
+MOST = 1 << 22
+"""No token has this id or a higher one: the largest vocabularies have 2^18, and gaps are looked for one by one."""
+
 SHOWN = 3
 """Contradictions quoted in a message; the rest are counted."""
 
@@ -144,13 +147,20 @@ def _object(path: Path) -> dict[str, Any]:
     return value
 
 
+def _list(values: Mapping[str, Any], key: str, path: Path) -> list[Any]:
+    value = values.get(key) or []
+    if not isinstance(value, list):
+        raise BuildError(f"{key} is no list", path, "fetch the file again, or use another revision")
+    return value
+
+
 def _optional(folder: Path, name: str) -> dict[str, Any]:
     return _object(folder / name) if (folder / name).is_file() else {}
 
 
 def _put(names: _Names, token_id: object, string: object, source: str, path: Path) -> int:
     text = content(string)
-    if not isinstance(token_id, int) or not is_id(token_id) or text is None:
+    if not isinstance(token_id, int) or not is_id(token_id) or token_id >= MOST or text is None:
         raise BuildError(
             f"{source} has an entry that is not an id and a string: {token_id!r}, {string!r}"[:300],
             path,
@@ -176,7 +186,7 @@ def _read_ids(names: _Names, folder: Path) -> tuple[dict[str, Any], set[int]]:
     for string, token_id in vocab.items():
         _put(names, token_id, string, "tokenizer.json model.vocab", path)
     added = set()
-    for entry in tokenizer.get("added_tokens") or []:
+    for entry in _list(tokenizer, "added_tokens", path):
         token_id = entry.get("id") if isinstance(entry, dict) else None
         added.add(_put(names, token_id, entry, "tokenizer.json added_tokens", path))
     for string, token_id in _optional(folder, "vocab.json").items():
@@ -186,7 +196,7 @@ def _read_ids(names: _Names, folder: Path) -> tuple[dict[str, Any], set[int]]:
     path = folder / "tokenizer_config.json"
     decoder = _optional(folder, path.name).get("added_tokens_decoder") or {}
     for key, entry in decoder.items() if isinstance(decoder, dict) else [("added_tokens_decoder", decoder)]:
-        token_id = int(key) if key.isdecimal() else key
+        token_id = int(key) if key.isdecimal() and len(key) < 10 else key
         added.add(_put(names, token_id, entry, "tokenizer_config.json added_tokens_decoder", path))
     return tokenizer, added
 
@@ -287,10 +297,10 @@ def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _rules(tokenizer: Mapping[str, Any]) -> dict[str, str]:
+def _rules(tokenizer: Mapping[str, Any], path: Path) -> dict[str, str]:
     """Hashes of what decides how text is cut; merges count the same as pairs and as joined strings."""
-    merges = tokenizer["model"].get("merges") or []
-    joined = [merge if isinstance(merge, str) else " ".join(map(str, merge)) for merge in merges]
+    merges = _list(tokenizer["model"], "merges", path)
+    joined = [" ".join(map(str, merge)) if isinstance(merge, list) else str(merge) for merge in merges]
     parts = {"merges": joined, **{key: tokenizer.get(key) for key in ("pre_tokenizer", "normalizer")}}
     return {key: _sha256(_canonical(value)) for key, value in parts.items()}
 
@@ -348,7 +358,7 @@ def collect_vocab(folder: Path) -> Vocab:
         roles={role: names.named[f"{role}_token"][0] for role in ROLES if f"{role}_token" in names.named},
         config_ids=config_ids,
         vocab_size=embedding_rows(_optional(folder, "config.json"), folder / "config.json"),
-        rules=_rules(tokenizer),
+        rules=_rules(tokenizer, folder / "tokenizer.json"),
         templates=chat_templates(folder),
         checks=tuple(checks),
     )

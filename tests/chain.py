@@ -12,6 +12,8 @@ from scripts import config
 
 PARTS = ("Snakefile", "config.yaml", "workflow", "profiles", "scripts", "demo", "envs")
 KEY = "tinyqwen3.5-coder"
+OPTIONS = ("--workflow-profile", "profiles/default")
+"""Also ends the list of config files, so that targets can follow."""
 
 
 @dataclass
@@ -31,7 +33,7 @@ class Chain:
         return demo_run.environment(self.hub, self.work)
 
     def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "snakemake", *arguments, "--configfile", "demo/config.yaml"]
+        return [sys.executable, "-m", "snakemake", "--configfile", "demo/config.yaml", *OPTIONS, *arguments]
 
     def snakemake(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = self.command(*arguments)

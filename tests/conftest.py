@@ -6,13 +6,33 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import constants
+from hypothesis import HealthCheck, settings
 
 from demo import run as demo_run
 from demo.hub import HubServer
 from scripts import config
 from scripts import hub as hub_client
 from scripts import toolchain as llama_cpp
+from tests import errors_table
 from tests.chain import Chain, copy
+
+# CI tries the same examples every time; a person looks for new ones with `--hypothesis-profile long`.
+ANY_SPEED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+settings.register_profile(
+    "short", max_examples=60, derandomize=True, database=None, deadline=None, suppress_health_check=ANY_SPEED
+)
+settings.register_profile("long", max_examples=5000, deadline=None, suppress_health_check=ANY_SPEED)
+settings.load_profile("short")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that writes docs/errors.md."""
+    parser.addoption("--write-errors", action="store_true", help="write docs/errors.md from what the tests show")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the table of errors."""
+    config.pluginmanager.register(errors_table.plugin(config), "errors table")
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import pytest
 
 from demo import pair
 from demo import run as demo_run
-from scripts import config, core, release
+from scripts import config, core, release, toolchain
 from tests.chain import KEY, Chain, copy
 
 pytestmark = pytest.mark.slow
@@ -20,7 +20,7 @@ def test_every_contracted_file_is_there(chain: Chain) -> None:
     expected = ["target/tokenizer.json", "mlx/config.json", "mlx/model.safetensors", "release/manifest.json"]
     expected += [f"gguf/{name}-{quant}.gguf" for quant in ("bf16", "Q8_0", "Q4_K_M")]
     expected += [f"source/{role}/config.json" for role in ("draft", "target", "base")]
-    reports = ("lock", "vocab", "convert", "gguf-bf16", "gguf-Q8_0", "gguf-Q4_K_M", "mlx", "publish")
+    reports = ("lock", "vocab", "target", "convert", "gguf-bf16", "gguf-Q8_0", "gguf-Q4_K_M", "mlx", "publish")
     expected += [f"reports/{report}.json" for report in reports]
     assert [path for path in expected if not (chain.results / path).is_file()] == []
     for report in reports:
@@ -39,7 +39,15 @@ def test_not_one_byte_of_target_weights_was_asked_for(chain: Chain) -> None:
     log = chain.hub.log
     assert log.requests_for(pair.FINETUNE_REPO, (".safetensors", ".gguf", ".bin")) == []
     assert log.bytes_for(pair.FINETUNE_REPO, "tokenizer.json") > 10_000_000
-    assert [entry for entry in log.requests_for(pair.GGUF_REPO) if entry.file] == []
+
+
+def test_of_the_served_target_only_the_header_was_read(chain: Chain) -> None:
+    report = core.read_json(chain.results / "reports" / "target.json")
+    asked = chain.hub.log.requests_for(pair.GGUF_REPO, ".gguf")
+    assert {entry.file for entry in asked} == set(report["files"])
+    assert chain.hub.log.bytes_for(pair.GGUF_REPO, ".gguf") == report["bytes_read"] < 12_000_000
+    assert (report["commit"], report["tokens"]) == (chain.hub.repo(pair.GGUF_REPO).resolve("main").id, 248_320)
+    assert core.read_json(chain.results / "release" / "manifest.json")["checks"]["target"] == len(report["checks"])
 
 
 def test_nothing_to_do_after_a_finished_build(chain: Chain) -> None:
@@ -55,12 +63,24 @@ def test_a_touched_card_template_rebuilds_the_card_and_what_follows(chain: Chain
     before = template.read_text()
     template.write_text(before + "\nOne more line.\n")
     try:
-        done = chain.snakemake("-n", "--quiet", "progress", "--", "all", "publish")
+        done = chain.snakemake("-n", "all", "publish")
     finally:
         template.write_text(before)
         os.utime(template, (1, 1))
     planned = set(re.findall(r"^(\w+) +\d+$", done.stdout + done.stderr, re.MULTILINE)) - {"total"}
     assert planned == {"card", "release", "all", "publish_pair", "publish"}
+
+
+def test_another_quant_to_serve_is_checked_and_builds_nothing_else(chain: Chain) -> None:
+    settings = chain.folder / "demo" / "config.yaml"
+    before = settings.read_text()
+    settings.write_text(before.replace("quant: Q8_0", "quant: Q4_K_M"))
+    try:
+        done = chain.snakemake("-n", "all")
+    finally:
+        settings.write_text(before)
+    planned = set(re.findall(r"^(\w+) +\d+$", done.stdout + done.stderr, re.MULTILINE)) - {"total"}
+    assert planned == {"check_target", "manifest", "card", "release", "all"}
 
 
 def test_the_hub_holds_the_release(chain: Chain) -> None:
@@ -88,8 +108,10 @@ def test_two_builds_in_two_folders_give_the_same_bytes(chain: Chain, tmp_path: P
 
 
 def test_no_path_user_or_machine_in_what_is_published(chain: Chain) -> None:
-    names = [str(chain.folder), str(Path.home()), os.uname().nodename + "."]
     for path in (chain.results / "release").iterdir():
+        names = [str(chain.folder), str(chain.work), str(toolchain.cache_root())]
+        # A vocabulary of 248,320 tokens has "/root" and many a host's name in it; texts of ours have not.
+        names += [] if path.suffix == ".gguf" else [str(Path.home()), os.uname().nodename + "."]
         content = path.read_bytes()
         assert [name for name in names if name.encode() in content] == [], path.name
 
@@ -120,3 +142,18 @@ def test_an_expectation_that_is_not_met_stops_before_anything_is_converted(chain
     assert "248070" in errors[0]
     assert not (other.results / "gguf").exists()
     assert not (other.results / "release").exists()
+
+
+def test_a_target_that_does_not_fit_stops_before_anything_is_converted(chain: Chain, tmp_path: Path) -> None:
+    other = Chain(copy(tmp_path / "mismatch"), chain.hub, chain.work)
+    settings = other.folder / "demo" / "config.yaml"
+    # The draft itself in the place of the target, as a file of this machine.
+    (name,) = (chain.results / "gguf").glob("*-Q8_0.gguf")
+    served = "target_gguf: { repo: tiny-coder/TinyQwen3.5-Coder-GGUF, quant: Q8_0 }"
+    assert served in settings.read_text()
+    settings.write_text(settings.read_text().replace(served, f"target_gguf: {{ path: {str(name)!r} }}"))
+    done = other.snakemake("--cores", "1")
+    assert done.returncode == 1
+    (error,) = {line for line in done.stderr.splitlines() if line.startswith("error: ")}
+    assert "mask row: mask token 248077, the served target has no token_embd.weight (and 3 more)" in error
+    assert not (other.results / "gguf").exists()

@@ -91,6 +91,26 @@ def test_atomic_files_have_ordinary_permissions(tmp_path: Path) -> None:
     assert target.stat().st_mode == plain.stat().st_mode
 
 
+@pytest.mark.parametrize(("below", "links"), [(4, 1), (3, 2)])
+def test_link_or_copy_copies_what_is_small(below: int, links: int, tmp_path: Path) -> None:
+    (tmp_path / "source").write_text("one")
+    core.link_or_copy(tmp_path / "source", tmp_path / "out", copied_below=below)
+    assert (tmp_path / "out").read_text() == "one"
+    assert (tmp_path / "out").stat().st_nlink == links
+
+
+def test_a_symlink_is_relative_and_its_touch_is_not_its_sources(tmp_path: Path) -> None:
+    source, link = tmp_path / "gguf" / "file", tmp_path / "release" / "file"
+    source.parent.mkdir()
+    source.write_text("one")
+    os.utime(source, (1, 1))
+    core.symlink(source, link)
+    os.utime(link, follow_symlinks=False)
+    assert source.stat().st_mtime == 1
+    assert link.readlink() == Path("../gguf/file")
+    assert link.read_text() == "one"
+
+
 def test_link_or_copy_links_and_replaces(tmp_path: Path) -> None:
     source, link = tmp_path / "source", tmp_path / "out" / "link"
     source.write_text("one")
@@ -132,11 +152,24 @@ def test_git_blob_id_is_what_git_says(tmp_path: Path) -> None:
     assert core.git_blob_id(tmp_path / "hello") == "ce013625030ba8dba906f756967f9e9ca394464a"
 
 
-@pytest.mark.parametrize("content", [b"not json", b"\xff\xfe", b"[" * 200_000])
+@pytest.mark.parametrize("content", [b"not json", b"\xff\xfe", b"[" * 200_000, b"1" * 5000])
 def test_broken_json_is_one_line(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_bytes(content)
     with pytest.raises(BuildError, match="not valid JSON"):
         core.read_json(tmp_path / "x.json")
+
+
+@pytest.mark.parametrize("text", ["{", "!!int x", "2026-99-99", "!!timestamp x", "{[1]: 2}", "\x00", "[" * 999])
+def test_broken_yaml_is_a_value_error(text: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        core.parse_yaml(text)
+
+
+def test_an_error_shows_no_control_characters_and_is_no_page_long() -> None:
+    error = BuildError("a\x1b[2Jb\ud800c\u200d हि" + "x" * 5000, Path("d\ne"), "f")
+    assert str(error).startswith("a\\x1b[2Jb\\ud800c\\u200d हिxxx")
+    assert str(error).endswith("xxx... (d e): f")
+    assert len(str(error)) < 2100
 
 
 def test_missing_json_is_one_line(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from scripts.draft_config import (
     expected_tensors,
     read_draft_config,
 )
+from tests.errors_table import Said
 from tests.verify_samples import CONFIG, TARGET_CONFIG, draft_shapes, write_json
 
 NESTED: dict[str, Any] = {
@@ -139,9 +140,12 @@ NEEDED = [
 
 
 @pytest.mark.parametrize("key", NEEDED)
-def test_a_missing_key_is_named(tmp_path: Path, key: str) -> None:
-    with pytest.raises(BuildError, match=f"{key.rpartition('__')[2]} is missing; no default is right for every draft"):
+def test_a_missing_key_is_named(tmp_path: Path, key: str, said: Said) -> None:
+    with pytest.raises(
+        BuildError, match=f"{key.rpartition('__')[2]} is missing; no default is right for every draft"
+    ) as caught:
         read(tmp_path, changed(NESTED, **{key: None}))
+    said(f"Draft config: {key.replace('__', '.')} missing", caught.value)
 
 
 NO_COUNTS = {
@@ -167,6 +171,11 @@ def test_a_count_must_be_a_whole_number(tmp_path: Path, key: str, value: Any) ->
 def test_a_number_must_be_positive(tmp_path: Path, key: str, value: Any) -> None:
     with pytest.raises(BuildError, match=f"{key.rpartition('__')[2]} must be a positive number"):
         read(tmp_path, changed(NESTED, **{key: value}))
+
+
+def shown(changes: dict[str, Any]) -> str:
+    """Changes of a config as a title: keys by their path, values as JSON."""
+    return ", ".join(f"`{key.replace('__', '.')}: {json.dumps(value)}`" for key, value in changes.items())
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -231,18 +240,20 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "message"), WRONG, ids=[message[:50] for _, message in WRONG])
-def test_a_wrong_value_is_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_a_wrong_value_is_named(tmp_path: Path, changes: dict[str, Any], message: str, said: Said) -> None:
     with pytest.raises(BuildError) as caught:
         read(tmp_path, changed(NESTED, **changes))
     assert message in str(caught.value)
     assert str(tmp_path / "config.json") in str(caught.value)
     assert "\n" not in str(caught.value)
+    said(f"Draft config: {shown(changes)}", caught.value)
 
 
 @pytest.mark.parametrize("architecture", FAMILIES)
-def test_every_other_kind_of_draft_is_refused_by_name(tmp_path: Path, architecture: str) -> None:
-    with pytest.raises(BuildError, match=f"{architecture} .*this pipeline builds DFlashDraftModel only"):
+def test_every_other_kind_of_draft_is_refused_by_name(tmp_path: Path, architecture: str, said: Said) -> None:
+    with pytest.raises(BuildError, match=f"{architecture} .*this pipeline builds DFlashDraftModel only") as caught:
         read(tmp_path, changed(NESTED, architectures=[architecture]))
+    said(f"Draft config: an architecture of another kind, {architecture}", caught.value)
 
 
 def test_null_counts_as_absent(tmp_path: Path) -> None:
@@ -265,11 +276,12 @@ def test_causality_is_kept_when_it_is_given(tmp_path: Path, value: bool) -> None
 
 
 @pytest.mark.parametrize("content", ["[]", "3", "not JSON", ""])
-def test_a_file_that_is_no_object_is_named(tmp_path: Path, content: str) -> None:
+def test_a_file_that_is_no_object_is_named(tmp_path: Path, content: str, said: Said) -> None:
     path = tmp_path / "config.json"
     path.write_text(content, encoding="utf-8")
-    with pytest.raises(BuildError, match=r"config\.json holds no object|not valid JSON"):
+    with pytest.raises(BuildError, match=r"config\.json holds no object|not valid JSON") as caught:
         read_draft_config(path)
+    said(f"Draft config: a file that holds {content!r}", caught.value)
 
 
 def shaped(shapes: dict[str, tuple[int, ...]]) -> Any:

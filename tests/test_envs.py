@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 import yaml
 
 from scripts import config, envs, flow
@@ -27,8 +28,9 @@ def test_the_environment_that_runs_has_the_pinned_versions() -> None:
     assert [pin for pin, found in wrong.items() if found.split("+")[0] != pin.split("==")[1]] == []
 
 
-def test_the_demo_pins_the_same_llama_cpp() -> None:
-    ours, demo = (config.load(config.ROOT / path)["llama_cpp"] for path in ("config.yaml", "demo/config.yaml"))
+@pytest.mark.parametrize("name", ["demo/config.yaml", "demo/full-size.yaml"])
+def test_the_demo_pins_the_same_llama_cpp(name: str) -> None:
+    ours, demo = (config.load(config.ROOT / path)["llama_cpp"] for path in ("config.yaml", name))
     assert ours == demo
 
 

@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from demo.hub import FaultRule, HubServer
 from scripts import core, fetch, lock
 from scripts.core import BuildError
+from tests.errors_table import Said
 
 WEIGHTS = "model.safetensors"
 pytestmark = pytest.mark.usefixtures("short_pauses")
@@ -85,10 +86,13 @@ def test_shards_are_found_through_the_index(at_hub: HubServer, draft: Path, tmp_
     assert {*shards.values(), fetch.INDEX} <= _names(tmp_path / "out")
 
 
-def test_a_shard_that_is_not_there(at_hub: HubServer, draft: Path, tmp_path: Path) -> None:
+def test_a_shard_that_is_not_there(at_hub: HubServer, draft: Path, tmp_path: Path, said: Said) -> None:
     (draft / fetch.INDEX).write_text(json.dumps({"weight_map": {"a": "model-00001-of-00001.safetensors"}}))
-    with pytest.raises(BuildError, match=r"shard model-00001-of-00001\.safetensors is in the index but not in"):
+    with pytest.raises(
+        BuildError, match=r"shard model-00001-of-00001\.safetensors is in the index but not in"
+    ) as caught:
         fetch.fetch(_locked(at_hub, draft), "draft", tmp_path / "out")
+    said("Download: a shard of the index that is not in the repository", caught.value)
 
 
 def test_what_is_not_selected_any_more_goes(at_hub: HubServer, draft: Path, tmp_path: Path) -> None:
@@ -127,7 +131,7 @@ def test_a_passing_fault_is_overcome(rule: FaultRule, at_hub: HubServer, draft: 
     ids=["bit flip", "short body", "sign-in page", "changed text"],
 )
 def test_a_lasting_fault_is_one_line_and_leaves_nothing(
-    rule: FaultRule, message: str, at_hub: HubServer, draft: Path, tmp_path: Path
+    rule: FaultRule, message: str, at_hub: HubServer, draft: Path, tmp_path: Path, said: Said
 ) -> None:
     entry = _locked(at_hub, draft)
     at_hub.break_with(rule)
@@ -139,6 +143,7 @@ def test_a_lasting_fault_is_one_line_and_leaves_nothing(
     at_hub.faults.clear()
     fetch.fetch(entry, "draft", tmp_path / "out")
     assert (tmp_path / "out" / damaged).read_bytes() == (draft / damaged).read_bytes()
+    said("Download: {id}", caught.value)
 
 
 def test_a_cached_file_that_was_damaged_is_fetched_again(at_hub: HubServer, draft: Path, tmp_path: Path) -> None:
@@ -165,19 +170,21 @@ def test_a_cached_file_that_was_damaged_is_fetched_again(at_hub: HubServer, draf
     ],
 )
 def test_a_repository_without_what_is_needed(
-    role: str, missing: str, message: str, at_hub: HubServer, draft: Path, target: Path, tmp_path: Path
+    role: str, missing: str, message: str, at_hub: HubServer, draft: Path, target: Path, tmp_path: Path, said: Said
 ) -> None:
     folder = draft if role == "draft" else target
     (folder / missing).unlink()
-    with pytest.raises(BuildError, match=message):
+    with pytest.raises(BuildError, match=message) as caught:
         fetch.fetch(_locked(at_hub, folder, role), role, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+    said(f"Download: a {role} without {missing}", caught.value)
 
 
-def test_a_draft_that_needs_a_pickle(at_hub: HubServer, draft: Path, tmp_path: Path) -> None:
+def test_a_draft_that_needs_a_pickle(at_hub: HubServer, draft: Path, tmp_path: Path, said: Said) -> None:
     (draft / "mask_embedding.pt").write_bytes(b"\x80\x04.")
-    with pytest.raises(BuildError, match=r"needs mask_embedding\.pt, a pickle"):
+    with pytest.raises(BuildError, match=r"needs mask_embedding\.pt, a pickle") as caught:
         fetch.fetch(_locked(at_hub, draft), "draft", tmp_path / "out")
+    said("Download: a draft that needs a pickle", caught.value)
 
 
 @pytest.mark.parametrize(
@@ -185,23 +192,27 @@ def test_a_draft_that_needs_a_pickle(at_hub: HubServer, draft: Path, tmp_path: P
     [(torch.float16, "F16"), (torch.float32, "F32"), (torch.float8_e4m3fn, "F8_E4M3")],
 )
 def test_weights_that_are_not_bf16(
-    dtype: torch.dtype, message: str, at_hub: HubServer, draft: Path, tmp_path: Path
+    dtype: torch.dtype, message: str, at_hub: HubServer, draft: Path, tmp_path: Path, said: Said
 ) -> None:
     save_file({"fc.weight": torch.ones(64, 64).to(dtype)}, draft / WEIGHTS)
-    with pytest.raises(BuildError, match=message):
+    with pytest.raises(BuildError, match=message) as caught:
         fetch.fetch(_locked(at_hub, draft), "draft", tmp_path / "out")
+    said(f"Download: a draft with {message} weights", caught.value)
 
 
 def test_a_private_draft_needs_a_token(
-    at_hub: HubServer, draft: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    at_hub: HubServer, draft: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Said
 ) -> None:
     entry = _locked(at_hub, draft)
     at_hub.create_repo("demo-org/draft", private=True)
     monkeypatch.delenv("HF_TOKEN")
-    with pytest.raises(BuildError, match=r"does not exist, or it is private .*: check the name; for a private"):
+    with pytest.raises(
+        BuildError, match=r"does not exist, or it is private .*: check the name; for a private"
+    ) as caught:
         fetch.fetch(entry, "draft", tmp_path / "out")
     monkeypatch.setenv("HF_TOKEN", at_hub.token("read"))
     fetch.fetch(entry, "draft", tmp_path / "out")
+    said("Hub: a private repository without a token (401)", caught.value)
 
 
 def test_the_token_does_not_go_to_the_host_of_the_bodies(at_hub: HubServer, draft: Path, tmp_path: Path) -> None:

@@ -8,7 +8,10 @@ import pytest
 
 import scripts
 
-LIBRARIES = {"core", "hub", "locks", "process", "preflight", "runs", "draft_config", "safetensors_header"}
+LIBRARIES = {
+    *("core", "hub", "locks", "process", "preflight", "runs"),
+    *("draft_config", "gguf_remote", "safetensors_header", "usage"),
+}
 """Modules without a front: what the steps share. Parts of a step, as verify_types, have none either."""
 
 STEPS = sorted(

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from scripts.core import BuildError
 from scripts.mlx import REQUIRED, flatten_config, main, make_mlx
 from tests import verify_samples as samples
+from tests.errors_table import Said
 
 NESTED = samples.CONFIG
 FLAT: dict[str, Any] = {**NESTED, "rope_theta": 10000000, "block_size": 16}
@@ -106,31 +105,6 @@ def test_a_config_that_cannot_be_flattened_is_named(config: dict[str, Any], mess
     assert message in str(caught.value)
 
 
-@given(
-    st.sampled_from(["top", "nested", "both"]),
-    st.sampled_from(["top", "nested", "both"]),
-    st.one_of(st.none(), st.sampled_from(["linear", "yarn", "dynamic"])),
-    st.dictionaries(st.text(min_size=1, max_size=5).map("x_".__add__), st.integers() | st.text(max_size=5)),
-)
-def test_flattening_twice_is_flattening_once(
-    theta: str, block: str, scaling: str | None, extra: dict[str, Any]
-) -> None:
-    config = {**copy.deepcopy(NESTED), **extra}
-    if scaling:
-        config["rope_parameters"] |= {"rope_type": scaling, "factor": 2.0}
-    for key, place, table in (("rope_theta", theta, "rope_parameters"), ("block_size", block, "dflash_config")):
-        value = config[table][key]
-        if place != "nested":
-            config[key] = value
-        if place == "top":
-            del config[table][key]
-    once = flatten_config(config)
-    assert once["rope_theta"] == 10000000
-    assert once["block_size"] == 16
-    assert {key: once[key] for key in extra} == extra
-    assert json.dumps(flatten_config(once)) == json.dumps(once)
-
-
 def test_the_folder_has_the_config_and_the_linked_weights(tmp_path: Path) -> None:
     draft, out = tmp_path / "draft", tmp_path / "mlx"
     samples.write_draft(draft, {**NESTED, "note": "na\u00efve \u4e2d"})
@@ -165,29 +139,32 @@ def test_it_can_be_made_again(tmp_path: Path) -> None:
     assert make_mlx(tmp_path / "draft", tmp_path / "mlx", tmp_path / "mlx.json") == first
 
 
-def test_weights_of_something_else_are_not_mixed_in(tmp_path: Path) -> None:
+def test_weights_of_something_else_are_not_mixed_in(tmp_path: Path, said: Said) -> None:
     samples.write_draft(tmp_path / "draft")
     (tmp_path / "mlx").mkdir()
     (tmp_path / "mlx" / "model-00001-of-00002.safetensors").write_bytes(b"")
-    with pytest.raises(BuildError, match=r"model-00001-of-00002\.safetensors does not belong to this draft"):
+    with pytest.raises(BuildError, match=r"model-00001-of-00002\.safetensors does not belong to this draft") as caught:
         make_mlx(tmp_path / "draft", tmp_path / "mlx", tmp_path / "mlx.json")
+    said("MLX: a folder with weights of something else", caught.value)
 
 
-def test_the_draft_itself_is_never_edited(tmp_path: Path) -> None:
+def test_the_draft_itself_is_never_edited(tmp_path: Path, said: Said) -> None:
     samples.write_draft(tmp_path / "draft")
     before = (tmp_path / "draft" / "config.json").read_bytes()
-    with pytest.raises(BuildError, match="the MLX folder would be the draft's own folder"):
+    with pytest.raises(BuildError, match="the MLX folder would be the draft's own folder") as caught:
         make_mlx(tmp_path / "draft", tmp_path / "x" / ".." / "draft", tmp_path / "mlx.json")
     assert (tmp_path / "draft" / "config.json").read_bytes() == before
+    said("MLX: the draft's own folder as output", caught.value)
 
 
-def test_a_draft_with_wrong_weights_stops(tmp_path: Path) -> None:
+def test_a_draft_with_wrong_weights_stops(tmp_path: Path, said: Said) -> None:
     samples.write_draft(tmp_path / "draft")
     samples.write_json(tmp_path / "draft" / "config.json", {**NESTED, "intermediate_size": 32})
-    with pytest.raises(BuildError, match=r"shape .*, the config calls for"):
+    with pytest.raises(BuildError, match=r"shape .*, the config calls for") as caught:
         make_mlx(tmp_path / "draft", tmp_path / "mlx", tmp_path / "mlx.json")
     assert not (tmp_path / "mlx").exists()
     assert not (tmp_path / "mlx.json").exists()
+    said("MLX: weights of another config", caught.value)
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,7 @@ from scripts import publish, release
 from scripts.config import ROOT
 from scripts.core import BuildError
 from tests import release_parts as parts
+from tests.errors_table import Said
 
 REPO = "demo-org/Tiny-GGUF"
 
@@ -92,7 +93,13 @@ def test_private(at_hub: HubServer, folder: Path) -> None:
     ],
 )
 def test_without_the_right_to_write_nothing_is_sent(
-    account: str | None, repo: str, message: str, at_hub: HubServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+    account: str | None,
+    repo: str,
+    message: str,
+    at_hub: HubServer,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    said: Said,
 ) -> None:
     monkeypatch.delenv("HF_TOKEN")
     if account:
@@ -101,6 +108,7 @@ def test_without_the_right_to_write_nothing_is_sent(
         _publish(folder, repo)
     assert "not_a_secret" not in str(caught.value)
     assert at_hub.log.entries(REPO, method="PUT") == []
+    said(f"Publish: with {account or 'no'} token", caught.value)
 
 
 def test_a_wrong_token(at_hub: HubServer, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,29 +117,32 @@ def test_a_wrong_token(at_hub: HubServer, folder: Path, monkeypatch: pytest.Monk
         _publish(folder)
 
 
-def test_an_open_folder_is_not_published(at_hub: HubServer, folder: Path) -> None:
+def test_an_open_folder_is_not_published(at_hub: HubServer, folder: Path, said: Said) -> None:
     (folder / "notes.txt").write_text("not part of it")
-    with pytest.raises(BuildError, match=r"notes\.txt is in only one of the folder and SHA256SUMS"):
+    with pytest.raises(BuildError, match=r"notes\.txt is in only one of the folder and SHA256SUMS") as caught:
         _publish(folder)
     assert not HfApi().repo_exists(REPO)
+    said("Publish: a folder with a file that SHA256SUMS does not name", caught.value)
 
 
-def test_a_repository_that_moved_meanwhile_is_refused(at_hub: HubServer, folder: Path) -> None:
+def test_a_repository_that_moved_meanwhile_is_refused(at_hub: HubServer, folder: Path, said: Said) -> None:
     _publish(folder)
     (folder / "README.md").write_text("# Mine\n")
     release.close(folder, list(release.read_sums(folder)), {})
     at_hub.break_with(FaultRule(rf"/api/models/{REPO}/commit/", "status", status=412, times=9))
-    with pytest.raises(BuildError, match="the repository moved meanwhile"):
+    with pytest.raises(BuildError, match="the repository moved meanwhile") as caught:
         _publish(folder)
+    said("Publish: a repository that moved meanwhile (412)", caught.value)
 
 
-def test_what_is_read_back_is_compared(at_hub: HubServer, folder: Path) -> None:
+def test_what_is_read_back_is_compared(at_hub: HubServer, folder: Path, said: Said) -> None:
     _publish(folder)
     empty = json.dumps({"id": REPO, "sha": "0" * 40, "siblings": []})
     rule = FaultRule(rf"^/api/models/{REPO}$", "body", skip=2, body=empty, content_type="application/json")
     at_hub.break_with(rule)
-    with pytest.raises(BuildError, match=r"published files match: 0 of 6 .*README\.md differs"):
+    with pytest.raises(BuildError, match=r"published files match: 0 of 6 .*README\.md differs") as caught:
         _publish(folder)
+    said("Publish: a file that arrives with other content", caught.value)
 
 
 def test_killed_in_the_middle_leaves_nothing_visible_and_a_rerun_finishes(at_hub: HubServer, folder: Path) -> None:

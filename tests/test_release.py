@@ -11,6 +11,7 @@ from huggingface_hub import ModelCard
 from scripts import card, core, manifest, release
 from scripts.core import BuildError
 from tests import release_parts as parts
+from tests.errors_table import Said
 
 
 def test_sums_are_what_sha256sum_checks(tmp_path: Path) -> None:
@@ -32,14 +33,15 @@ def test_what_left_the_release_leaves_the_folder(tmp_path: Path) -> None:
     assert "Tiny-DFlash-Q2_K.gguf" not in sums(folder)
 
 
-def test_a_missing_file_does_not_close(tmp_path: Path) -> None:
+def test_a_missing_file_does_not_close(tmp_path: Path, said: Said) -> None:
     folder = parts.closed(tmp_path / "release")
-    with pytest.raises(BuildError, match=r"gone\.gguf is missing"):
+    with pytest.raises(BuildError, match=r"gone\.gguf is missing") as caught:
         release.close(folder, ["gone.gguf"], {})
+    said("Release: a file that is not there", caught.value)
 
 
 @pytest.mark.parametrize("text", [None, "no two columns\n"])
-def test_broken_sums_are_one_line(text: str | None, tmp_path: Path) -> None:
+def test_broken_sums_are_one_line(text: str | None, tmp_path: Path, said: Said) -> None:
     folder = parts.closed(tmp_path / "release")
     (folder / release.SUMS).unlink()
     if text:
@@ -47,12 +49,16 @@ def test_broken_sums_are_one_line(text: str | None, tmp_path: Path) -> None:
     with pytest.raises(BuildError, match="cannot read SHA256SUMS") as caught:
         release.read_sums(folder)
     assert "\n" not in str(caught.value)
+    said(f"Release: SHA256SUMS {'that is broken' if text else 'missing'}", caught.value)
 
 
-def test_a_failed_check_stops_the_release(tmp_path: Path) -> None:
+def test_a_failed_check_stops_the_release(tmp_path: Path, said: Said) -> None:
     bad = {**parts.ok(), "ok": False, "checks": [{"name": "rope theta", "ok": False, "detail": "1e6, not 1e7"}]}
-    with pytest.raises(BuildError, match=r"rope theta: 1e6, not 1e7 \(report of convert\): nothing is released"):
+    with pytest.raises(
+        BuildError, match=r"rope theta: 1e6, not 1e7 \(report of convert\): nothing is released"
+    ) as caught:
         manifest.manifest("tiny", "Tiny", {}, parts.ok(), {"convert": bad, "vocab": parts.ok()}, [])
+    said("Release: a report with a failed check", caught.value)
 
 
 def test_the_manifest_names_no_path_time_or_machine(tmp_path: Path) -> None:
@@ -96,12 +102,13 @@ def test_without_a_served_target_the_card_has_no_command_for_it(tmp_path: Path) 
     assert "-md Tiny-DFlash-Q4_K_M.gguf" in text
 
 
-def test_a_figure_without_a_report_cannot_get_into_the_card(tmp_path: Path) -> None:
+def test_a_figure_without_a_report_cannot_get_into_the_card(tmp_path: Path, said: Said) -> None:
     template = tmp_path / "card.md.j2"
     template.write_text("Acceptance {{ manifest.bench.acceptance }}")
     with pytest.raises(BuildError, match=r"cannot be rendered: .*bench") as caught:
         card.render(parts.build(tmp_path), parts.OPTIONS, template)
     assert "\n" not in str(caught.value)
+    said("Release: a figure in the card that no report has", caught.value)
 
 
 @pytest.mark.parametrize("key", ["license_name", "license_link"])

@@ -12,6 +12,7 @@ import tokenizers
 from scripts.core import BuildError, read_json, sha256_file
 from scripts.tokenizer import first_difference, main, prepare
 from scripts.vocab_settings import edit_settings
+from tests.errors_table import Said
 from tests.toy_tokenizer import SEVEN, STOCK, change, full_folder, toy_folder, toy_json, toy_size, write
 
 
@@ -89,49 +90,59 @@ def test_extra_tokens_by_name_stay() -> None:
     assert edit_settings(text, Path("f")) == (text, [])
 
 
-def test_lists_that_disagree_stop() -> None:
+def test_lists_that_disagree_stop(said: Said) -> None:
     text = '{"extra_special_tokens": ["<x>"], "additional_special_tokens": ["<y>"]}'
     with pytest.raises(
         BuildError, match=r"extra_special_tokens \['<x>'\] and additional_special_tokens \['<y>'\] disag"
-    ):
+    ) as caught:
         edit_settings(text, Path("f"))
+    said("Tokenizer: two lists of special tokens that disagree", caught.value)
 
 
-def test_a_key_that_appears_twice_stops() -> None:
-    with pytest.raises(BuildError, match="key 'tokenizer_class' appears twice"):
+def test_a_key_that_appears_twice_stops(said: Said) -> None:
+    with pytest.raises(BuildError, match="key 'tokenizer_class' appears twice") as caught:
         edit_settings('{"tokenizer_class": "A", "tokenizer_class": "TokenizersBackend"}', Path("f"))
+    said("Tokenizer: a key that appears twice", caught.value)
 
 
-def test_a_class_that_is_no_name_stops() -> None:
-    with pytest.raises(BuildError, match="tokenizer_class is 7, not a name"):
+def test_a_class_that_is_no_name_stops(said: Said) -> None:
+    with pytest.raises(BuildError, match="tokenizer_class is 7, not a name") as caught:
         edit_settings('{"tokenizer_class": 7}', Path("f"))
+    said("Tokenizer: a class that is no name", caught.value)
 
 
 # Files
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json"])
-def test_a_missing_file_stops(source: Path, tmp_path: Path, name: str) -> None:
+def test_a_missing_file_stops(source: Path, tmp_path: Path, name: str, said: Said) -> None:
     (source / name).unlink()
-    assert refused(source, tmp_path / "out").startswith(f"{name} is missing ({source})")
+    message = refused(source, tmp_path / "out")
+    assert message.startswith(f"{name} is missing ({source})")
+    said(f"Tokenizer: no {name}", message)
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json"])
-def test_broken_json_stops(source: Path, tmp_path: Path, name: str) -> None:
+def test_broken_json_stops(source: Path, tmp_path: Path, name: str, said: Said) -> None:
     (source / name).write_text('{"model": ')
     message = refused(source, tmp_path / "out")
     assert message.startswith("not valid JSON") and str(source / name) in message
+    said(f"Tokenizer: {name} that is no JSON", message)
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json"])
-def test_json_that_is_no_object_stops(source: Path, tmp_path: Path, name: str) -> None:
+def test_json_that_is_no_object_stops(source: Path, tmp_path: Path, name: str, said: Said) -> None:
     (source / name).write_text("[]")
-    assert refused(source, tmp_path / "out").startswith(f"not a JSON object ({source / name})")
+    message = refused(source, tmp_path / "out")
+    assert message.startswith(f"not a JSON object ({source / name})")
+    said(f"Tokenizer: {name} that is no object", message)
 
 
-def test_no_chat_template_stops(source: Path, tmp_path: Path) -> None:
+def test_no_chat_template_stops(source: Path, tmp_path: Path, said: Said) -> None:
     (source / "chat_template.jinja").unlink()
-    assert refused(source, tmp_path / "out").startswith("no chat template: neither chat_template.jinja nor a chat_temp")
+    message = refused(source, tmp_path / "out")
+    assert message.startswith("no chat template: neither chat_template.jinja nor a chat_temp")
+    said("Tokenizer: no chat template", message)
 
 
 def test_chat_template_as_a_key_is_enough(source: Path, tmp_path: Path) -> None:
@@ -151,12 +162,13 @@ def test_two_different_chat_templates_are_a_warning(source: Path, tmp_path: Path
     )
 
 
-def test_a_vocabulary_that_the_library_refuses_stops(source: Path, tmp_path: Path) -> None:
+def test_a_vocabulary_that_the_library_refuses_stops(source: Path, tmp_path: Path, said: Said) -> None:
     value = toy_json(STOCK + SEVEN)
     value["model"]["merges"] = [["no", "such"]]
     write(source / "tokenizer.json", value)
     message = refused(source, tmp_path / "out")
     assert message.startswith("tokenizer.json cannot be loaded: ") and "no" in message
+    said("Tokenizer: a vocabulary that cannot be loaded", message)
 
 
 def test_only_tokenizer_files_are_copied(source: Path, tmp_path: Path) -> None:
@@ -238,7 +250,7 @@ def test_report_counts_and_class(source: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["Qwen2Tokenizer", "Qwen2TokenizerFast"])
-def test_a_class_that_rebuilds_the_rules_is_caught(tmp_path: Path, name: str) -> None:
+def test_a_class_that_rebuilds_the_rules_is_caught(tmp_path: Path, name: str, said: Said) -> None:
     source = toy_folder(tmp_path / "source", tokenizer_class=name)
     message = refused(source, tmp_path / "out")
     assert f"same ids: {name} (loaded as Qwen2Tokenizer by transformers " in message
@@ -247,6 +259,7 @@ def test_a_class_that_rebuilds_the_rules_is_caught(tmp_path: Path, name: str) ->
     ids = raw.encode("नमस्ते").ids
     assert any(f"is {one} (" in message for one in ids) and "by AutoTokenizer" in message
     assert not (tmp_path / "out").exists()
+    said(f"Tokenizer: a class rewritten by hand to {name}", message)
 
 
 def test_a_class_nobody_knows_is_not_rewritten(tmp_path: Path) -> None:
@@ -259,7 +272,7 @@ def test_a_class_nobody_knows_is_not_rewritten(tmp_path: Path) -> None:
         assert read_json(tmp_path / "out" / "tokenizer_config.json")["tokenizer_class"] == "NoSuchTokenizer"
 
 
-def test_names_without_an_id_are_caught(tmp_path: Path) -> None:
+def test_names_without_an_id_are_caught(tmp_path: Path, said: Said) -> None:
     names = {"audio_bos_token": "<|audio_start|>", "audio_token": "<|audio_pad|>"}
     source = toy_folder(tmp_path / "source", tokens=STOCK, model_specific_special_tokens=names)
     message = refused(source, tmp_path / "out")
@@ -267,9 +280,10 @@ def test_names_without_an_id_are_caught(tmp_path: Path) -> None:
         "named tokens have ids: tokenizer_config.json model_specific_special_tokens names '<|audio_start|>' as "
         "audio_bos_token, but no file gives it an id"
     )
+    said("Tokenizer: named tokens without an id", message)
 
 
-def test_an_id_that_the_loader_moves_is_caught(tmp_path: Path) -> None:
+def test_an_id_that_the_loader_moves_is_caught(tmp_path: Path, said: Said) -> None:
     at = toy_size() + len(STOCK) + 6
     decoder = {str(at): {"content": "<|audio_pad|>", "special": True}}
     source = toy_folder(tmp_path / "source", tokens=STOCK, added_tokens_decoder=decoder)
@@ -277,6 +291,7 @@ def test_an_id_that_the_loader_moves_is_caught(tmp_path: Path) -> None:
     assert "loaded vocabulary: " in message
     assert f"id {at - 6}: files say None, PreTrainedTokenizerFast (loaded as " in message
     assert f"id {at}: files say '<|audio_pad|>'" in message
+    said("Tokenizer: an id that the loader moves", message)
 
 
 def test_ids_given_by_the_settings_alone_are_accepted(tmp_path: Path) -> None:
@@ -288,9 +303,11 @@ def test_ids_given_by_the_settings_alone_are_accepted(tmp_path: Path) -> None:
     assert report.checks[-1].detail.endswith("; 7 of them are not in tokenizer.json")
 
 
-def test_special_tokens_that_are_split_are_caught(tmp_path: Path) -> None:
+def test_special_tokens_that_are_split_are_caught(tmp_path: Path, said: Said) -> None:
     source = toy_folder(tmp_path / "source", split_special_tokens=True)
-    assert "cuts added token '<|endoftext|>' " in refused(source, tmp_path / "out")
+    message = refused(source, tmp_path / "out")
+    assert "cuts added token '<|endoftext|>' " in message
+    said("Tokenizer: special tokens that are split", message)
 
 
 def test_a_split_token_of_the_settings_alone_is_caught(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ FULL_ATTENTION: dict[str, Any] = {
     "rope_parameters": {
         "rope_theta": 1000000.0,
         "rope_type": "yarn",
-        "factor": 4.0,
+        "factor": 4,
         "original_max_position_embeddings": 128,
         "beta_fast": 16,
     },

@@ -20,6 +20,7 @@ from scripts.verify_types import (
     rule_for,
     type_checks,
 )
+from tests.errors_table import Said
 
 
 def tensor(name: str, kind: str, columns: int = 256) -> GgufTensor:
@@ -51,11 +52,13 @@ def test_names_are_llama_quantizes_own_in_any_case() -> None:
         ("", "llama-quantize knows no quant '' (quants): choose from "),
     ],
 )
-def test_a_quant_without_a_rule_is_refused_with_the_list(quant: str, why: str) -> None:
+def test_a_quant_without_a_rule_is_refused_with_the_list(quant: str, why: str, said: Said) -> None:
     with pytest.raises(BuildError) as caught:
         check_quants(["bf16", quant, "nonsense"])
     assert str(caught.value).startswith(why)
     assert str(caught.value).endswith(f"choose from {', '.join(RULES)}")
+    if quant not in NEEDS_MATRIX:  # one row of these is enough
+        said(f"Configuration: the quant {quant!r}", caught.value)
 
 
 def test_quants_that_can_be_built_pass_in_any_case() -> None:
@@ -83,7 +86,7 @@ def test_numbers_are_llama_cpps() -> None:
 def written(path: Path, kind: str, data: bytes) -> GgufFile:
     """A matrix of two rows of 256 weights, all that the file has."""
     path.write_bytes(data)
-    return GgufFile(path, len(data), {}, {"fc.weight": GgufTensor("fc.weight", kind, (2, 256), 0, len(data))}, 0)
+    return GgufFile(len(data), {}, {"fc.weight": GgufTensor("fc.weight", kind, (2, 256), 0, len(data))}, 0, path)
 
 
 def measured(file: GgufFile, weights: np.ndarray[tuple[int, int], np.dtype[np.float32]]) -> Measured:

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from scripts.core import BuildError
+from scripts.verify import CHOOSE
 from tests import verify_samples as samples
+from tests.errors_table import Said
 from tests.verify_samples import Bench, Edit, Gguf, failures
 
 
@@ -162,7 +164,7 @@ def test_limits_can_be_given(wide: Bench) -> None:
     assert "no limit is known for it" in failures(report)[0]
 
 
-def test_a_fallback_type_is_listed_and_fails_unless_allowed(bench: Bench) -> None:
+def test_a_fallback_type_is_listed_and_fails_unless_allowed(bench: Bench, said: Said) -> None:
     """Rows of attn_output have 16 weights with heads of 8, and Q8_0 packs 32."""
     config = {**samples.CONFIG, "head_dim": 8}
     bench.weights = samples.write_draft(bench.draft, config)
@@ -176,10 +178,14 @@ def test_a_fallback_type_is_listed_and_fails_unless_allowed(bench: Bench) -> Non
             if "o_proj" in name:
                 file.tensors[samples.gguf_name(name)] = (samples.to_values(bits).astype(np.float16), "F16")
 
-    assert failures(bench.verify(edit, "Q8_0")) == [
+    found = bench.verify(edit, "Q8_0")
+    assert failures(found) == [
         "fallback types: blk.0.attn_output.weight is F16, not Q8_0 (rows of 16 weights); "
         "blk.1.attn_output.weight is F16, not Q8_0 (rows of 16 weights)"
     ]
+    with pytest.raises(BuildError) as caught:
+        found.settle(bench.folder / "file.gguf", CHOOSE)
+    said("Quantization: a quantizer that falls back to other types", caught.value)
     report = bench.verify(edit, "Q8_0", allow_fallback=True)
     assert failures(report) == []
     assert report.figures["fallback_tensors"] == ["blk.0.attn_output.weight", "blk.1.attn_output.weight"]
@@ -218,13 +224,15 @@ def test_a_quantized_file_is_compared_with_the_bf16_file(wide: Bench) -> None:
     ]
 
 
-def test_a_reference_that_is_no_bf16_file_stops(wide: Bench) -> None:
+def test_a_reference_that_is_no_bf16_file_stops(wide: Bench, said: Said) -> None:
     reference = wide.gguf(lambda file: quantize_wide(file, wide, "Q8_0"), "q8.gguf")
-    with pytest.raises(BuildError, match=r"no bf16 GGUF of this draft: tensor types: .* is Q8_0, not BF16"):
+    with pytest.raises(BuildError, match=r"no bf16 GGUF of this draft: tensor types: .* is Q8_0, not BF16") as caught:
         wide.verify(lambda file: quantize_wide(file, wide, "Q8_0"), "Q8_0", reference=reference)
+    said("GGUF: a reference that is no bf16 file", caught.value)
 
 
-def test_weights_of_another_config_stop(bench: Bench) -> None:
+def test_weights_of_another_config_stop(bench: Bench, said: Said) -> None:
     bench.config(num_hidden_layers=1, layer_types=["full_attention"])
-    with pytest.raises(BuildError, match=r"tensor layers\.1\..*: not part of a plain DFlash draft"):
+    with pytest.raises(BuildError, match=r"tensor layers\.1\..*: not part of a plain DFlash draft") as caught:
         bench.verify()
+    said("Weights: a tensor that the config does not call for", caught.value)

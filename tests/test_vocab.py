@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import struct
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,58 +11,10 @@ from typing import Any
 import pytest
 
 from scripts.core import BuildError, Check, read_json
-from scripts.draft_config import expected_tensors, read_draft_config
 from scripts.vocab import check, check_mask, compare, main, read_vocab
+from tests.errors_table import Said
+from tests.toy_pair import EXPECT, FIRST, MASK, ROWS, draft_folder, weights
 from tests.toy_tokenizer import PADDING, SEVEN, STOCK, change, full_folder, toy_folder, toy_json, toy_size, write
-
-FIRST = toy_size() + len(STOCK)
-"""Id of the first of the seven tokens; ``FIRST + 6`` is the last token of the toy target."""
-
-ROWS = toy_size() + len(STOCK + SEVEN) + PADDING
-MASK = FIRST + 7
-EXPECT = {"mask_token_id": MASK, "added_token_ids": [FIRST, FIRST + 6], "block_size": 16}
-
-
-def draft_folder(folder: Path, **changes: Any) -> Path:
-    """Write a tiny draft that fits the toy target: config and weights of zeros; returns its config.json."""
-    folder.mkdir(parents=True)
-    nested = {"block_size": 16, "mask_token_id": MASK, "target_layer_ids": [1, 3], **changes.pop("dflash_config", {})}
-    config = {
-        "architectures": ["DFlashDraftModel"],
-        "model_type": "qwen3",
-        "hidden_size": 16,
-        "intermediate_size": 32,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "head_dim": 8,
-        "rms_norm_eps": 1e-6,
-        "max_position_embeddings": 4096,
-        "vocab_size": ROWS,
-        "rope_parameters": {"rope_theta": 1e7, "rope_type": "default"},
-        "num_target_layers": 4,
-        "tie_word_embeddings": False,
-        "dflash_config": {key: value for key, value in nested.items() if value is not None},
-        **changes,
-    }
-    path = folder / "config.json"
-    write(path, {key: value for key, value in config.items() if value is not None})
-    return path
-
-
-def weights(config: Path, without: str | None = None) -> None:
-    """Write a model.safetensors of zeros with the shapes the config calls for."""
-    header, at = {}, 0
-    for name, shape in expected_tensors(read_draft_config(config)).items():
-        if name == without:
-            continue
-        size = 2
-        for rows in shape:
-            size *= rows
-        header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [at, at + size]}
-        at += size
-    text = json.dumps(header).encode()
-    (config.parent / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(at))
 
 
 @pytest.fixture
@@ -74,11 +26,20 @@ def pair(tmp_path: Path) -> SimpleNamespace:
     return SimpleNamespace(draft=draft, target=toy_folder(tmp_path / "target"), base=base)
 
 
-def stopped(pair: SimpleNamespace, capsys: pytest.CaptureFixture[str], expect: dict[str, Any] | None = None) -> str:
-    """Every line that a failing check prints, and the error, joined."""
-    with pytest.raises(BuildError) as caught:
-        check(pair.draft, pair.target, pair.base, EXPECT if expect is None else expect)
-    return f"{capsys.readouterr().err}{caught.value}"
+Stopped = Callable[..., str]
+
+
+@pytest.fixture
+def stopped(pair: SimpleNamespace, capsys: pytest.CaptureFixture[str], said: Said) -> Stopped:
+    """Checks the pair, records the error by its title and returns it with the lines that failing checks print."""
+
+    def run(title: str, expect: dict[str, Any] | None = None) -> str:
+        with pytest.raises(BuildError) as caught:
+            check(pair.draft, pair.target, pair.base, EXPECT if expect is None else expect)
+        said(title, caught.value)
+        return f"{capsys.readouterr().err}{caught.value}"
+
+    return run
 
 
 def detail(checks: list[Check], name: str) -> str:
@@ -168,62 +129,60 @@ def test_merges_written_as_strings_are_the_same(pair: SimpleNamespace) -> None:
 # Ids that differ
 
 
-def test_a_token_outside_the_range_that_differs_stops(
-    pair: SimpleNamespace, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_token_outside_the_range_that_differs_stops(pair: SimpleNamespace, stopped: Stopped) -> None:
     rename(pair.target, toy_size() + 3, "<thought>")
     assert (
         f"differences from base: outside the expected {FIRST}..{FIRST + 6}: id {toy_size() + 3}: "
         "base '<think>', target '<thought>'"
-    ) in stopped(pair, capsys)
+    ) in stopped("Vocabulary: a token outside the expected range that differs from base")
 
 
-def test_a_token_that_differs_stops_when_none_is_expected(
-    pair: SimpleNamespace, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_token_that_differs_stops_when_none_is_expected(pair: SimpleNamespace, stopped: Stopped) -> None:
     rename(pair.target, toy_size() + 3, "<thought>")
     assert f"differences from base: id {toy_size() + 3}: base '<think>', target '<thought>'" in stopped(
-        pair, capsys, {"mask_token_id": MASK}
+        "Vocabulary: a token that differs from base, none expected", {"mask_token_id": MASK}
     )
 
 
-def test_shifted_ids_stop_with_the_first_three(pair: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+def test_shifted_ids_stop_with_the_first_three(pair: SimpleNamespace, stopped: Stopped) -> None:
     write(pair.target / "tokenizer.json", toy_json([*STOCK[:1], "<new>", *STOCK[1:], *SEVEN]))
-    said = stopped(pair, capsys)
     at = toy_size() + 1
     assert (
         f"id {at}: base '<|im_start|>', target '<new>'; id {at + 1}: base '<|im_end|>', target '<|im_start|>'; "
         f"id {at + 2}: base '<think>', target '<|im_end|>'; and "
-    ) in said
+    ) in stopped("Vocabulary: shifted ids")
 
 
-def test_expected_ids_that_are_missing_stop(pair: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+def test_expected_ids_that_are_missing_stop(pair: SimpleNamespace, stopped: Stopped) -> None:
     write(pair.target / "tokenizer.json", toy_json([*STOCK, *SEVEN[:5]]))
-    said = stopped(pair, capsys)
-    assert f"expected added tokens: id {FIRST + 5} has no string; id {FIRST + 6} has no string" in said
+    assert f"expected added tokens: id {FIRST + 5} has no string; id {FIRST + 6} has no string" in stopped(
+        "Vocabulary: expected ids that are missing"
+    )
 
 
-def test_expected_ids_that_are_ordinary_tokens_stop(pair: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+def test_expected_ids_that_are_ordinary_tokens_stop(pair: SimpleNamespace, stopped: Stopped) -> None:
     expect = {**EXPECT, "added_token_ids": [toy_size() - 1, FIRST + 6]}
-    assert f"expected added tokens: id {toy_size() - 1} is the ordinary token " in stopped(pair, capsys, expect)
+    assert f"expected added tokens: id {toy_size() - 1} is the ordinary token " in stopped(
+        "Vocabulary: expected ids that are ordinary tokens", expect
+    )
 
 
-def test_expected_ids_beyond_the_embedding_stop(pair: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+def test_expected_ids_beyond_the_embedding_stop(pair: SimpleNamespace, stopped: Stopped) -> None:
     expect = {**EXPECT, "added_token_ids": [FIRST, 10**12]}
-    said = stopped(pair, capsys, expect)
-    assert f"expected added tokens: id {10**12} has no row in the target's embedding of {ROWS} rows" in said
+    assert f"expected added tokens: id {10**12} has no row in the target's embedding of {ROWS} rows" in stopped(
+        "Vocabulary: expected ids beyond the embedding", expect
+    )
 
 
 @pytest.mark.parametrize("with_base", [False, True])
-def test_a_gap_stops(
-    pair: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str], with_base: bool
-) -> None:
+def test_a_gap_stops(pair: SimpleNamespace, tmp_path: Path, stopped: Stopped, with_base: bool) -> None:
     value = toy_json(STOCK + SEVEN)
     value["added_tokens"] = [entry for entry in value["added_tokens"] if entry["id"] != FIRST + 2]
     write(pair.target / "tokenizer.json", value)
     pair.base = toy_folder(tmp_path / "stock") if with_base else None
-    said = stopped(pair, capsys, {"mask_token_id": MASK})
-    assert f"gaps: id {FIRST + 2} has no string" in said
+    assert f"gaps: id {FIRST + 2} has no string" in stopped(
+        f"Vocabulary: a gap among the ids, {'with' if with_base else 'without'} base", {"mask_token_id": MASK}
+    )
 
 
 def test_a_gap_that_base_has_too_is_a_warning(pair: SimpleNamespace, tmp_path: Path) -> None:
@@ -243,10 +202,12 @@ def test_compare_names_ids_and_both_strings(pair: SimpleNamespace) -> None:
     assert len(found) == 8
 
 
-def test_a_config_id_without_a_string(pair: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_config_id_without_a_string(pair: SimpleNamespace, stopped: Stopped) -> None:
     change(pair.target / "config.json", eos_token_id=[toy_size() + 2, MASK])
-    said = stopped(pair, capsys)
-    assert f"target: special ids of the configs: config.json has eos_token_id {MASK}, which has no string in" in said
+    assert (
+        f"target: special ids of the configs: config.json has eos_token_id {MASK}, which has no string in"
+        in stopped("Vocabulary: a special id of config.json without a string")
+    )
 
 
 def test_a_config_that_ends_otherwise_is_a_warning(pair: SimpleNamespace) -> None:
@@ -265,40 +226,46 @@ def layers() -> dict[str, int]:
     return {"hidden_size": 16, "num_hidden_layers": 4, "vocab_size": ROWS}
 
 
-def test_base_files_are_judged_too(pair: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+def test_base_files_are_judged_too(pair: SimpleNamespace, stopped: Stopped) -> None:
     write(pair.base / "special_tokens_map.json", {"eos_token": "<|endoftext|>"})
-    assert "base: special tokens agree: eos_token is '<|im_end|>'" in stopped(pair, capsys)
+    assert "base: special tokens agree: eos_token is '<|im_end|>'" in stopped(
+        "Vocabulary: files of the base that disagree"
+    )
 
 
 # Sizes
 
 
-def test_sizes_that_differ(pair: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sizes_that_differ(pair: SimpleNamespace, stopped: Stopped) -> None:
     change(pair.target / "config.json", vocab_size=ROWS - PADDING)
-    said = stopped(pair, capsys, {})
-    assert f"vocabulary size: draft {ROWS}, target {ROWS - PADDING} ({ROWS - PADDING} with strings, 0 padding" in said
-    assert f"mask token: id {MASK} has no row in the target's embedding of {ROWS - PADDING} rows" in said
+    message = stopped("Vocabulary: another size than the draft's", {})
+    assert f"vocabulary size: draft {ROWS}, target {ROWS - PADDING} ({ROWS - PADDING} with strings, 0 " in message
+    assert f"mask token: id {MASK} has no row in the target's embedding of {ROWS - PADDING} rows" in message
 
 
-def test_an_id_beyond_the_embedding(pair: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_id_beyond_the_embedding(pair: SimpleNamespace, stopped: Stopped) -> None:
     change(pair.target / "config.json", vocab_size=FIRST + 6)
-    assert f"highest token id: id {FIRST + 6} '<|audio_pad|>' of {FIRST + 6} rows" in stopped(pair, capsys, {})
+    assert f"highest token id: id {FIRST + 6} '<|audio_pad|>' of {FIRST + 6} rows" in stopped(
+        "Vocabulary: an id beyond the embedding", {}
+    )
 
 
-def test_no_vocab_size(pair: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_vocab_size(pair: SimpleNamespace, stopped: Stopped) -> None:
     change(pair.target / "config.json", vocab_size=None)
-    assert "the target's config has no vocab_size" in stopped(pair, capsys)
+    assert "the target's config has no vocab_size" in stopped("Vocabulary: no vocab_size")
 
 
-def test_two_vocab_sizes(pair: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_vocab_sizes(pair: SimpleNamespace, stopped: Stopped) -> None:
     change(pair.target / "config.json", text_config={**layers(), "vocab_size": 7})
-    assert f"vocab_size is {ROWS} at the top level and 7 in text_config" in stopped(pair, capsys)
+    assert f"vocab_size is {ROWS} at the top level and 7 in text_config" in stopped(
+        "Vocabulary: two vocab_sizes that disagree"
+    )
 
 
 @pytest.mark.parametrize("value", [True, 0, "248320"])
-def test_a_vocab_size_that_is_no_number(pair: SimpleNamespace, capsys: pytest.CaptureFixture[str], value: Any) -> None:
+def test_a_vocab_size_that_is_no_number(pair: SimpleNamespace, stopped: Stopped, value: Any) -> None:
     change(pair.target / "config.json", vocab_size=value)
-    assert f"vocab_size is {value!r}, not a number of rows" in stopped(pair, capsys)
+    assert f"vocab_size is {value!r}, not a number of rows" in stopped(f"Vocabulary: vocab_size {value!r}")
 
 
 def test_a_nested_vocab_size_is_enough(pair: SimpleNamespace) -> None:
@@ -309,37 +276,72 @@ def test_a_nested_vocab_size_is_enough(pair: SimpleNamespace) -> None:
 # The mask token
 
 
-def test_another_mask_than_expected(pair: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
-    said = stopped(pair, capsys, {**EXPECT, "mask_token_id": MASK + 1})
-    assert f"expected mask token: draft {MASK}, expected {MASK + 1}" in said
+def test_another_mask_than_expected(pair: SimpleNamespace, stopped: Stopped) -> None:
+    assert f"expected mask token: draft {MASK}, expected {MASK + 1}" in stopped(
+        "Vocabulary: another mask token than expected", {**EXPECT, "mask_token_id": MASK + 1}
+    )
 
 
-def test_a_draft_without_a_mask(pair: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("mask", "message"),
+    [
+        (ROWS, f"mask_token_id {ROWS} is outside the vocabulary of {ROWS} rows"),
+        (toy_size() + 2, f"mask token: id {toy_size() + 2} '<|im_end|>' is the target's eos token"),
+        (toy_size() + 1, f"mask token: id {toy_size() + 1} is '<|im_start|>', which marks a turn"),
+        (toy_size(), f"mask token: id {toy_size()} '<|endoftext|>' is the target's pad token"),
+    ],
+    ids=["beyond the embedding", "that ends a turn", "that opens a turn", "that pads"],
+)
+def test_a_mask_with_a_meaning(
+    mask: int, message: str, pair: SimpleNamespace, tmp_path: Path, stopped: Stopped
+) -> None:
+    pair.draft = draft_folder(tmp_path / "other", dflash_config={"mask_token_id": mask})
+    if mask < ROWS:
+        weights(pair.draft)
+    assert message in stopped("Vocabulary: a mask token {id}", {"mask_token_id": mask})
+
+
+def test_a_draft_without_a_mask(pair: SimpleNamespace, tmp_path: Path, stopped: Stopped) -> None:
     pair.draft = draft_folder(tmp_path / "other", dflash_config={"mask_token_id": None})
-    assert "mask_token_id is missing" in stopped(pair, capsys)
+    assert "mask_token_id is missing" in stopped("Vocabulary: a draft without a mask token")
 
 
 # The draft
 
 
-def test_another_block_size_than_expected(pair: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
-    said = stopped(pair, capsys, {**EXPECT, "block_size": 8})
-    assert "expected block size: draft 16, expected 8" in said
+def test_another_block_size_than_expected(pair: SimpleNamespace, stopped: Stopped) -> None:
+    assert "expected block size: draft 16, expected 8" in stopped(
+        "Vocabulary: another block size than expected", {**EXPECT, "block_size": 8}
+    )
 
 
-def test_weights_that_do_not_fit_the_config(pair: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
-    weights(pair.draft, without="fc.weight")
-    assert "tensor fc.weight: missing" in stopped(pair, capsys)
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"fc.weight": None}, "tensor fc.weight: missing"),
+        ({"fc.weight": (16, 48)}, "tensor fc.weight: shape [16, 48], the config calls for [16, 32]"),
+        ({"norm.weight": (8,)}, "tensor norm.weight: shape [8], the config calls for [16]"),
+        ({"embed_tokens.weight": (4, 16)}, "tensor embed_tokens.weight: not part of a plain DFlash draft"),
+    ],
+    ids=["a tensor missing", "fc of the wrong width", "a tensor of the wrong shape", "a tensor too many"],
+)
+def test_weights_that_do_not_fit_the_config(
+    changes: dict[str, tuple[int, ...] | None], message: str, pair: SimpleNamespace, stopped: Stopped
+) -> None:
+    weights(pair.draft, **changes)
+    assert message in stopped("Weights: {id}")
 
 
-def test_a_target_of_another_size(pair: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_target_of_another_size(pair: SimpleNamespace, stopped: Stopped) -> None:
     change(pair.target / "config.json", hidden_size=32)
-    assert "draft and target: hidden_size: draft 16, target 32" in stopped(pair, capsys)
+    assert "draft and target: hidden_size: draft 16, target 32" in stopped(
+        "Vocabulary: a target of another hidden size"
+    )
 
 
-def test_a_target_without_chat_template(pair: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_target_without_chat_template(pair: SimpleNamespace, stopped: Stopped) -> None:
     (pair.target / "chat_template.jinja").unlink()
-    assert "chat template: none; drafts are measured on chats" in stopped(pair, capsys)
+    assert "chat template: none; drafts are measured on chats" in stopped("Vocabulary: a target without chat template")
 
 
 def test_every_failed_check_is_printed(pair: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:

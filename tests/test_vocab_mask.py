@@ -9,11 +9,8 @@ import pytest
 from scripts.core import BuildError, Check
 from scripts.vocab import check_mask, parse_expect
 from scripts.vocab_files import read_vocab
-from tests.toy_tokenizer import PADDING, SEVEN, STOCK, change, toy_folder, toy_size
-
-FIRST = toy_size() + len(STOCK)
-ROWS = FIRST + len(SEVEN) + PADDING
-MASK = FIRST + len(SEVEN)
+from tests.toy_pair import FIRST, MASK, ROWS
+from tests.toy_tokenizer import change, toy_folder, toy_size
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,12 @@ import contextlib
 import http.client
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -62,7 +64,7 @@ class Row:
 
 @contextlib.contextmanager
 def server(
-    binary: Path, target_gguf: Path, draft_gguf: Path | None, n_max: int, timeout: float, extra: Sequence[str] = ()
+    binary: Path, target_gguf: Path, draft_gguf: Path | None, n_max: int, timeout: float, threads: int
 ) -> Iterator[int]:
     """Run llama-server on a free loopback port until the block ends; yields the port once it is ready.
 
@@ -76,32 +78,49 @@ def server(
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]
     command = [str(binary), "-m", str(target_gguf), "--host", HOST, "--port", str(port), "--offline", "--no-webui"]
-    command += ["-c", "2048", "-np", "1", "-ngl", "0", "-fit", "off", "--cache-ram", "0", *extra]
+    command += ["-t", str(threads), "-c", "2048", "-np", "1", "-ngl", "0", "-fit", "off", "--cache-ram", "0"]
     if draft_gguf:
         command += ["-md", str(draft_gguf), "-ngld", "0", "--spec-type", "draft-dflash"]
         command += ["--spec-draft-n-max", str(n_max)]
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "server.log"
-        with log.open("wb") as stream:
+        with log.open("wb") as stream, _terminated_as_interrupted():
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT)
+            yield from _serve(process, port, timeout, log)
+
+
+def _serve(process: subprocess.Popen[bytes], port: int, timeout: float, log: Path) -> Iterator[int]:
+    try:
+        _wait(process, port, timeout, log)
+        yield port
+        if process.poll() is not None:
+            raise _dead(process, log)
+    except (OSError, http.client.HTTPException) as error:
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a crash shows a moment after the broken connection
+            process.wait(2)
+        if process.poll() is not None:
+            raise _dead(process, log) from error
+        raise
+    finally:
+        process.terminate()
         try:
-            _wait(process, port, timeout, log)
-            yield port
-            if process.poll() is not None:
-                raise _dead(process, log)
-        except (OSError, http.client.HTTPException) as error:
-            with contextlib.suppress(subprocess.TimeoutExpired):  # a crash shows a moment after the broken connection
-                process.wait(2)
-            if process.poll() is not None:
-                raise _dead(process, log) from error
-            raise
-        finally:
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """Turn SIGTERM into KeyboardInterrupt, so that whoever ends this process does not leave its server behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may set handlers, and only it gets the exception
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _tail(log: Path) -> str:
@@ -155,6 +174,8 @@ def measure(
     prompts: Sequence[corpus.Sample],
     n_max: int = 15,
     timeout: float = 180,
+    threads: int = 1,
+    predict: int = PREDICT,
 ) -> list[Answer]:
     """Answer every prompt in turn at temperature 0, with the draft when there is one.
 
@@ -165,16 +186,18 @@ def measure(
         prompts: what to send, as raw text.
         n_max: drafted tokens a pass, at most block size - 1.
         timeout: seconds for the server to get ready, and for each answer.
+        threads: of the server; more than one wait for each other and crawl on a machine that is busy.
+        predict: upper limit on the tokens of an answer.
 
     Raises:
         BuildError: the server fails, or speculation did not run although a draft was given.
     """
     answers = []
-    with server(llama_server, target_gguf, draft_gguf, n_max, timeout) as port:
+    with server(llama_server, target_gguf, draft_gguf, n_max, timeout, threads) as port:
         for sample in prompts:
             body = {
                 "prompt": sample.prompt,
-                "n_predict": PREDICT,
+                "n_predict": predict,
                 "temperature": 0,
                 "cache_prompt": False,
                 "return_tokens": True,
@@ -230,12 +253,20 @@ def main(argv: list[str] | None = None) -> int:
     arguments.add_argument("--target", type=Path, required=True, help="GGUF of the target")
     arguments.add_argument("--draft", type=Path, required=True, help="GGUF of the draft")
     arguments.add_argument("--n-max", type=int, default=15, help="drafted tokens a pass (%(default)s)")
+    arguments.add_argument("--threads", type=int, default=1, help="threads of the server (%(default)s)")
+    arguments.add_argument("--predict", type=int, default=PREDICT, help="tokens an answer at most (%(default)s)")
+    arguments.add_argument("--per-kind", type=int, default=6, help="prompts of each kind at most (%(default)s)")
     arguments.add_argument("--json", type=Path, help="also write a report here")
 
     def step(options: argparse.Namespace) -> None:
-        samples = corpus.evaluation_samples()
-        without = measure(options.server, options.target, None, samples, options.n_max)
-        rows = table(measure(options.server, options.target, options.draft, samples, options.n_max), without)
+        samples = corpus.evaluation_samples(options.per_kind)
+
+        def answers(draft: Path | None) -> list[Answer]:
+            limits = {"n_max": options.n_max, "threads": options.threads, "predict": options.predict}
+            return measure(options.server, options.target, draft, samples, **limits)
+
+        without = answers(None)
+        rows = table(answers(options.draft), without)
         print(f"{'kind':<20} {'acceptance':>10} {'tokens/pass':>11} {'identical':>9} {'speed':>6}")
         for row in rows:
             figures = f"{row.acceptance:>10.3f} {row.tokens_per_pass:>11.2f}"

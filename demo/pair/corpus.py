@@ -148,9 +148,13 @@ def unseen_samples() -> list[Sample]:
     return edits + functions(seen=False)
 
 
-def evaluation_samples() -> list[Sample]:
-    """The prompts acceptance is measured on: six seen edits, six seen functions, all unseen ones."""
+def evaluation_samples(per_kind: int = 6) -> list[Sample]:
+    """The prompts acceptance is measured on: up to ``per_kind`` of seen and unseen edits and functions each."""
     samples = training_samples()
     edits = [sample for sample in samples if sample.kind == CODE_EDIT]
     new = [sample for sample in samples if sample.kind == CODE_NEW]
-    return edits[::6] + new[::3] + unseen_samples()
+    unseen = unseen_samples()
+    unseen_edits = [sample for sample in unseen if sample.kind == CODE_EDIT]
+    unseen_new = [sample for sample in unseen if sample.kind == CODE_NEW]
+    groups = [edits[::6], new[::3], unseen_edits, unseen_new]
+    return [sample for group in groups for sample in group[:per_kind]]

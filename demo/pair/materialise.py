@@ -167,15 +167,15 @@ def toolchain_key(toolchain: Path) -> str:
     return digest.hexdigest()
 
 
-def _once(folder: Path, name: str, key: str, write: Callable[[Path], None]) -> None:
+def once(folder: Path, name: str, key: str, write: Callable[[Path], None]) -> None:
     """Have ``write`` make ``folder/name`` unless it is there already, made from the same things and unchanged since."""
     place, stamp = folder / name, folder / ".stamps" / name
-    with locked(stamp.with_name(f".{name}.lock"), f"the embedded pair's {name}"):
+    with locked(stamp.with_name(f".{name}.lock"), f"{place}"):
         if place.is_dir() and stamp.is_file():
             made_from, _, sha256 = stamp.read_text(encoding="utf-8").partition("\n")
             if made_from == key and sha256 == tree_sha256(place):
                 return
-        core.say(f"embedded pair: writing {name}")
+        core.say(f"{folder.name}: writing {name}")
         with fresh_folder(place) as new:
             new.rmdir()
             write(new)
@@ -199,16 +199,16 @@ def materialise(folder: Path, toolchain: Path | None) -> Path:
         BuildError: the fixture is damaged, the vocabulary is not installed or the toolchain fails.
     """
     key = content_key()
-    _once(folder, "draft", key, write_draft)
-    _once(folder, "base", key, write_base)
-    _once(folder, "finetune", key, write_finetune)
+    once(folder, "draft", key, write_draft)
+    once(folder, "base", key, write_base)
+    once(folder, "finetune", key, write_finetune)
     if toolchain is not None:
         converter, quantize = toolchain / "llama.cpp", toolchain / "bin" / "llama-quantize"
 
         def write(place: Path) -> None:
             write_ggufs(place, folder / "finetune", converter, quantize)
 
-        _once(folder, "finetune-gguf", f"{key} {toolchain_key(toolchain)}", write)
+        once(folder, "finetune-gguf", f"{key} {toolchain_key(toolchain)}", write)
     return folder
 
 

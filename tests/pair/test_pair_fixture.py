@@ -134,7 +134,7 @@ def test_a_folder_of_the_cache_that_was_damaged_is_written_again(tmp_path: Path)
         (place / "weights").write_bytes(b"right")
 
     def once(key: str) -> bytes:
-        materialise._once(tmp_path, "draft", key, write)
+        materialise.once(tmp_path, "draft", key, write)
         return (tmp_path / "draft" / "weights").read_bytes()
 
     assert (once("key"), once("key"), len(written)) == (b"right", b"right", 1)

@@ -3,13 +3,15 @@ rule manifest:
     input:
         fetched=fetched,
         toolchain=f"{TOOLCHAIN}/llama-quantize.json",
-        steps=expand("results/{{pair}}/reports/{step}.json", step=["lock", "tokenizer", "vocab", "convert"]),
+        steps=step_reports,
         bf16="results/{pair}/reports/gguf-bf16.json",
         verified=verified_released,
     output:
         "results/{pair}/release/manifest.json",
     log:
         "logs/{pair}/manifest.log",
+    benchmark:
+        "benchmarks/{pair}/manifest.tsv"
     conda:
         "../../envs/pipeline.yaml"
     params:
@@ -71,6 +73,8 @@ rule release:
         "results/{pair}/release/SHA256SUMS",
     log:
         "logs/{pair}/release.log",
+    benchmark:
+        "benchmarks/{pair}/release.tsv"
     conda:
         "../../envs/pipeline.yaml"
     params:

@@ -10,17 +10,18 @@ sys.path.insert(0, str(workflow.current_basedir.join("../..")))
 from scripts import preflight, runs
 from scripts.config import validated
 from scripts.core import BuildError, errors_in, use_this_python
-from scripts.lock import lock
+from scripts.lock import lock, wanted
 from scripts.toolchain import parse_spec, toolchain_id
 from scripts.verify_types import check_quants
 
 try:
     # Snakemake shows its own stack where it cannot write its folder.
     preflight.writable([Path.cwd()])
-    CONFIG = validated(config)
+    CONFIG = validated(config, ", ".join(map(str, workflow.overwrite_configfiles or workflow.configfiles)) or "config")
     TOOLCHAIN = f"results/toolchain/{toolchain_id(parse_spec(CONFIG['llama_cpp']))}"
     PAIRS = CONFIG["pairs"]
     check_quants(quant for pair in PAIRS.values() for quant in pair["quants"])
+    preflight.check_local(PAIRS)
     if CONFIG["frozen"]:
         # Checked here, not in a rule: whether a run is frozen must not be a reason to build again.
         for key, pair in PAIRS.items():
@@ -33,12 +34,17 @@ STARTED = time.time()
 use_this_python()
 
 
-def begin():
+def publishing():
+    """The pairs that this run is going to publish; asked once the jobs are planned."""
+    return sorted({job.wildcards.pair for job in workflow.dag.needrun_jobs() if job.rule.name == "publish_pair"})
+
+
+def check_before_start():
     """Take the folder for this run; stop with one line before the first job where it cannot be done."""
     try:
         preflight.writable([Path("results"), Path("logs"), Path("benchmarks"), Path(CONFIG["locks"])])
         runs.begin([Path(TOOLCHAIN), Path(CONFIG["locks"]), *(Path("results", pair) for pair in PAIRS)])
-        preflight.check(PAIRS, Path(CONFIG["locks"]))
+        preflight.check(PAIRS, Path(CONFIG["locks"]), publishing=publishing())
     except BuildError as error:
         sys.exit(f"error: {error}")
 
@@ -66,9 +72,8 @@ def roles(pair):
 
 def one_pair(wildcards):
     """The repositories of one pair, as the lock step reads them."""
-    keys = ("draft", "target", "base", "target_gguf")
-    pair = PAIRS[wildcards.pair]
-    return json.dumps({wildcards.pair: {key: pair[key] for key in keys if key in pair}})
+    inputs = wanted(PAIRS[wildcards.pair]).items()
+    return json.dumps({wildcards.pair: {role: {"repo": repo, "revision": at} for role, (repo, at) in inputs}})
 
 
 def convert_report(wildcards):
@@ -101,6 +106,28 @@ def expected(wildcards):
     return json.dumps(PAIRS[wildcards.pair]["expect"])
 
 
+def served(wildcards):
+    """The target as it is served, as JSON."""
+    return json.dumps(PAIRS[wildcards.pair]["target_gguf"])
+
+
+def served_file(wildcards):
+    """The served target, where it is a file of this machine."""
+    path = PAIRS[wildcards.pair]["target_gguf"].get("path")
+    return [path] if path else []
+
+
+def served_report(wildcards):
+    """The report on the served target, where the pair names one."""
+    return [f"results/{wildcards.pair}/reports/target.json"] if "target_gguf" in PAIRS[wildcards.pair] else []
+
+
+def step_reports(wildcards):
+    """The reports of the steps before quantization, fetching apart, whose checks the manifest counts."""
+    steps = ["lock", "tokenizer", "vocab", "convert"]
+    return [f"results/{wildcards.pair}/reports/{step}.json" for step in steps] + served_report(wildcards)
+
+
 def convert_options(wildcards):
     """The config keys that get into the GGUF's metadata, as JSON."""
     chosen = {"license": PAIRS[wildcards.pair].get("license"), "quantized_by": CONFIG.get("quantized_by")}
@@ -127,7 +154,9 @@ def verified_released(wildcards):
 def card_options(wildcards):
     """The config keys that the card names, as JSON."""
     pair = PAIRS[wildcards.pair]
-    options = {"block_size": pair["expect"]["block_size"], "target_gguf": pair.get("target_gguf")}
+    # A file of this machine is no part of a command for others.
+    target = pair.get("target_gguf") if "repo" in pair.get("target_gguf", {}) else None
+    options = {"block_size": pair["expect"]["block_size"], "target_gguf": target}
     return json.dumps(options | {"publish": pair.get("publish")})
 
 

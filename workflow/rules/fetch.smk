@@ -8,6 +8,8 @@ rule fetch:
         config="results/{pair}/source/{role}/config.json",
     log:
         "logs/{pair}/fetch-{role}.log",
+    benchmark:
+        "benchmarks/{pair}/fetch-{role}.tsv"
     retries: 1
     conda:
         "../../envs/pipeline.yaml"

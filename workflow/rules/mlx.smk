@@ -7,6 +7,8 @@ rule mlx:
         config="results/{pair}/mlx/config.json",
     log:
         "logs/{pair}/mlx.log",
+    benchmark:
+        "benchmarks/{pair}/mlx.tsv"
     conda:
         "../../envs/pipeline.yaml"
     params:

@@ -8,6 +8,8 @@ rule prepare_tokenizer:
         tokenizer="results/{pair}/target/tokenizer.json",
     log:
         "logs/{pair}/tokenizer.log",
+    benchmark:
+        "benchmarks/{pair}/tokenizer.tsv"
     conda:
         "../../envs/pipeline.yaml"
     params:
@@ -31,6 +33,8 @@ rule check_vocabulary:
         "results/{pair}/reports/vocab.json",
     log:
         "logs/{pair}/vocab.log",
+    benchmark:
+        "benchmarks/{pair}/vocab.tsv"
     conda:
         "../../envs/pipeline.yaml"
     params:

@@ -114,7 +114,10 @@ def whoami(call: Call) -> Response:
     assert call.account is not None
     role = "fineGrained" if call.account.role == "none" else call.account.role
     orgs = [{"type": "org", "name": org, "roleInOrg": "admin"} for org in call.account.orgs if org != "*"]
-    token = {"displayName": "demo", "role": role, "createdAt": FIRST_DAY.strftime("%Y-%m-%dT%H:%M:%S.000Z")}
+    token: dict[str, Any] = {"displayName": "demo", "role": role}
+    token["createdAt"] = FIRST_DAY.strftime("%Y-%m-%dT%H:%M:%S.000Z")
+    if role == "fineGrained":
+        token["fineGrained"] = {"global": [], "scoped": []}  # no permission at all
     auth = {"type": "access_token", "accessToken": token}
     return JSONResponse({"type": "user", "id": user, "name": user, "fullname": user, "orgs": orgs, "auth": auth})
 
