@@ -50,7 +50,7 @@ def intact(folder: Path) -> dict[str, str]:
             raise BuildError(
                 f"{name} changed after the release was closed",
                 (folder / name).resolve(),
-                "delete this file and run again",
+                f"delete this file and {SUMS}, and run again",
             )
     return sums
 

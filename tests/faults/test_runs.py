@@ -14,10 +14,11 @@ import pytest
 from demo import pair
 from demo import run as demo_run
 from demo.hub import FaultRule, HubServer
-from scripts import core, locks, runs
+from scripts import core, locks, release, runs
 from scripts.config import ROOT
 from scripts.toolchain import cache_root
 from tests.chain import KEY, Chain, copy
+from tests.errors_table import Said
 
 NAME = "TinyQwen3.5-Coder-DFlash"
 
@@ -77,7 +78,7 @@ def test_two_folders_that_share_their_caches(chain: Chain, seeded: HubServer, tm
     assert len(sources) == 1
 
 
-def test_the_lock_of_a_run_ends_with_its_process(tmp_path: Path) -> None:
+def test_the_lock_of_a_run_ends_with_its_process(tmp_path: Path, said: Said) -> None:
     def begins(then: str) -> subprocess.Popen[str]:
         code = f"import time\nfrom scripts import core, runs\ntry:\n    runs.begin([])\n{then}"
         code += "\nexcept core.BuildError as error:\n    raise SystemExit(str(error))"
@@ -89,8 +90,9 @@ def test_the_lock_of_a_run_ends_with_its_process(tmp_path: Path) -> None:
         _soon(tmp_path / runs.RUN)
         while (tmp_path / runs.RUN).read_text() != f"{stays.pid}\n":
             time.sleep(0.01)
-        said = begins("    pass").communicate(timeout=30)[1]
-        assert said == (f"another run, pid {stays.pid}, works in this folder ({tmp_path}): wait for it or stop it\n")
+        line = begins("    pass").communicate(timeout=30)[1]
+        said("Machine: two runs in one folder", line.replace(f"pid {stays.pid}", "pid 4711"))
+        assert line == (f"another run, pid {stays.pid}, works in this folder ({tmp_path}): wait for it or stop it\n")
     finally:
         stays.kill()
         stays.communicate()
@@ -130,10 +132,11 @@ def test_a_bit_that_flips_in_a_finished_file_is_found_before_it_is_published(cha
     publish = ("--cores", "2", "--forcerun", "publish_pair", "--", "publish")
     done = again.snakemake(*publish)
     assert done.returncode == 1
-    line = f"error: {bf16.name} changed after the release was closed ({bf16}): delete this file and run again"
-    assert line in done.stderr.splitlines()
+    line = f"error: {bf16.name} changed after the release was closed ({bf16}): delete this file and SHA256SUMS"
+    assert f"{line}, and run again" in done.stderr.splitlines()
     assert [entry for entry in chain.hub.log.entries() if entry.method in ("PUT", "POST")] == []
     bf16.unlink()
+    (again.results / "release" / release.SUMS).unlink()
     done = again.snakemake(*publish)
     assert done.returncode == 0, done.stderr[-2000:]
     assert core.sha256_file(bf16) == core.sha256_file(chain.results / "gguf" / bf16.name)
