@@ -45,7 +45,7 @@ include: "workflow/rules/publish.smk"
 
 
 onstart:
-    begin()
+    check_before_start()
 
 
 onerror:

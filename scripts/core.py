@@ -153,7 +153,7 @@ def atomic(path: Path) -> Iterator[Path]:
         temporary = Path(name)
         try:
             yield temporary
-            if not temporary.is_symlink() and temporary.stat().st_nlink == 1:  # a link has the rights of its source
+            if not temporary.is_symlink() and temporary.stat().st_nlink == 1:  # a link shares the rights of its source
                 umask = os.umask(0)
                 os.umask(umask)
                 temporary.chmod(0o666 & ~umask)
@@ -355,7 +355,7 @@ def _logging(path: Path) -> Iterator[None]:
     global _log
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        _log = stream = path.open("w", encoding="utf-8")
+        _log = stream = path.open("w", encoding="utf-8", errors="backslashreplace")
     try:
         yield
     finally:

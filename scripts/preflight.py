@@ -1,8 +1,8 @@
 """Before the first job of a run: say at once what would only show after minutes of compiling.
 
 The toolchain is built beside the downloads, and Snakemake waits for running jobs after a failure; a Hub that cannot be
-reached, an input that may not be read, a repository that may not be written and a folder that cannot be written are
-therefore looked for first.
+reached, an input that may not be read and a repository or a folder that may not be written are therefore looked for
+first.
 """
 
 from __future__ import annotations

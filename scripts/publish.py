@@ -49,8 +49,8 @@ def intact(folder: Path) -> dict[str, str]:
         if core.sha256_file(folder / name, f"checking {name}") != sha256:
             raise BuildError(
                 f"{name} changed after the release was closed",
-                folder,
-                "delete it, and the one in gguf/, and run again",
+                (folder / name).resolve(),
+                f"delete this file and {SUMS}, and run again",
             )
     return sums
 

@@ -13,16 +13,6 @@ from scripts.core import BuildError
 from scripts.toolchain import quant_types
 
 
-def check_unchanged(bf16: Path, sha256: str) -> None:
-    """Check that a file is still the one that was verified.
-
-    Raises:
-        BuildError: it is not; what is quantized from it would be wrong in a way that a coarse type hides.
-    """
-    if core.sha256_file(bf16, f"checking {bf16.name}") != sha256:
-        raise BuildError("the file changed after it was verified", bf16, "delete it and run again")
-
-
 def quantize(bf16: Path, out: Path, quant: str, toolchain: Path, threads: int) -> None:
     """Write ``out``, the ``quant`` version of the ``bf16`` GGUF; the bytes do not depend on the number of threads.
 
@@ -53,7 +43,6 @@ def main() -> int:
     """Command-line front."""
     arguments = core.parser(__doc__)
     arguments.add_argument("--bf16", required=True, type=Path, help="GGUF to quantize")
-    arguments.add_argument("--verified", required=True, type=Path, help="report of the verify step on it")
     arguments.add_argument("--quant", required=True, help="type, as llama-quantize names it")
     arguments.add_argument("--toolchain", required=True, type=Path, help="folder of results/toolchain/")
     arguments.add_argument("--threads", type=int, default=1)
@@ -62,7 +51,6 @@ def main() -> int:
 
 
 def _step(options: argparse.Namespace) -> None:
-    check_unchanged(options.bf16, core.read_json(options.verified)["sha256"])
     quantize(options.bf16, options.out, options.quant, options.toolchain, options.threads)
 
 

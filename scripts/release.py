@@ -54,7 +54,9 @@ def read_sums(folder: Path) -> dict[str, str]:
     present = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()} - {SUMS}
     if present != set(sums):
         odd = sorted(present ^ set(sums))[0]
-        raise BuildError(f"{odd} is in only one of the folder and {SUMS}", folder, "run snakemake again")
+        raise BuildError(
+            f"{odd} is in only one of the folder and {SUMS}", folder, f"delete {SUMS} and run snakemake again"
+        )
     return sums
 
 

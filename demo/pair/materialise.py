@@ -170,7 +170,7 @@ def toolchain_key(toolchain: Path) -> str:
 def once(folder: Path, name: str, key: str, write: Callable[[Path], None]) -> None:
     """Have ``write`` make ``folder/name`` unless it is there already, made from the same things and unchanged since."""
     place, stamp = folder / name, folder / ".stamps" / name
-    with locked(stamp.with_name(f".{name}.lock"), f"{folder.name}'s {name}"):
+    with locked(stamp.with_name(f".{name}.lock"), f"{place}"):
         if place.is_dir() and stamp.is_file():
             made_from, _, sha256 = stamp.read_text(encoding="utf-8").partition("\n")
             if made_from == key and sha256 == tree_sha256(place):

@@ -13,6 +13,7 @@ from scripts import convert, core, fetch, lock, release
 from scripts.core import BuildError
 from scripts.toolchain import fetch_source, parse_spec
 from tests.chain import KEY, Chain, copy
+from tests.errors_table import Said
 from tests.faults.conftest import Disk
 from tests.toolchain import fakes
 
@@ -81,10 +82,10 @@ def test_a_log_on_a_full_disk_hides_nothing(disk: Mount, tmp_path: Path, capsys:
     assert "the log ends here: No space left on device" in said
 
 
-def test_a_converter_that_says_so(tmp_path: Path) -> None:
-    tail = ["OSError: [Errno 28] No space left on device"]
-    error = convert.converter_failed(1, tail, tmp_path, tmp_path / "toolchain", tmp_path / "x.gguf")
+def test_a_converter_that_says_so(tmp_path: Path, said: Said) -> None:
+    error = convert.converter_failed(1, ["[Errno 28] No space left on device"], tmp_path, tmp_path, tmp_path / "x.gguf")
     assert str(error) == f"the disk is full ({tmp_path}): free some space and run again"
+    said("Machine: a full disk", error)
 
 
 def _again(chain: Chain, folder: Path) -> Chain:
@@ -106,7 +107,7 @@ def test_converting_and_quantizing_on_a_full_disk(chain: Chain, disk: Mount, tmp
     again = _again(chain, tmp_path / "again")
     folder = again.results / "gguf"
     small = disk(folder, "5m")
-    full = {f"error: the disk is full (results/{KEY}/gguf): free some space and run again"}
+    full = {f"error: the disk is full ({folder}): free some space and run again"}
     assert _errors(again, f"results/{KEY}/gguf/{NAME}-bf16.gguf") == full
     assert list(folder.iterdir()) == []
     small.remount("size=14m")

@@ -10,6 +10,7 @@ from demo.hub import FaultRule, HubServer
 from scripts import fetch, hub, lock, preflight, publish
 from scripts.core import BuildError
 from tests import release_parts as parts
+from tests.errors_table import Said
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
 
@@ -90,10 +91,11 @@ def test_the_lock_and_the_first_look_overcome_what_passes(
     preflight.check({"pair": pair}, tmp_path / "locks", tmp_path)
 
 
-def test_a_wait_that_is_too_long_is_said_at_once(at_hub: HubServer, target: dict[str, object]) -> None:
+def test_a_wait_that_is_too_long_is_said_at_once(at_hub: HubServer, target: dict[str, object], said: Said) -> None:
     at_hub.break_with(FaultRule(INFO, "status", status=429, retry_after=3600, times=9))
-    with pytest.raises(BuildError, match=r"the Hub answered 429 .*: wait 3600 seconds, then run again$"):
+    with pytest.raises(BuildError, match=r"the Hub answered 429 .*: wait 3600 seconds, then run again$") as caught:
         lock.resolve(TARGET, "main")
+    said("Hub: too many requests (429), and a wait of an hour asked for", caught.value)
     assert len(at_hub.log.requests_for(TARGET)) == 2  # one for the fixture
 
 
@@ -159,7 +161,7 @@ def test_somebody_elses_commit_meanwhile_is_not_built_on(at_hub: HubServer, fold
 
 @pytest.mark.parametrize("status", [500, 503])
 def test_a_commit_that_never_works_is_one_line_and_leaves_the_repository(
-    status: int, at_hub: HubServer, folder: Path
+    status: int, at_hub: HubServer, folder: Path, said: Said
 ) -> None:
     at_hub.break_with(FaultRule(COMMIT, "status", status=status, times=99))
     with pytest.raises(BuildError, match=rf"the Hub answered {status} for the upload.*: run again later$") as caught:
@@ -167,13 +169,17 @@ def test_a_commit_that_never_works_is_one_line_and_leaves_the_repository(
     assert "\n" not in str(caught.value)
     assert len(at_hub.log.entries(REPO, method="POST")) > 3
     assert set(HfApi().list_repo_files(REPO)) <= {".gitattributes"}
+    said(f"Publish: a Hub that fails ({status})", caught.value)
 
 
-def test_a_file_that_changed_after_the_release_was_closed_is_not_sent(at_hub: HubServer, folder: Path) -> None:
+def test_a_file_that_changed_after_the_release_was_closed_is_not_sent(
+    at_hub: HubServer, folder: Path, said: Said
+) -> None:
     path = folder / "Tiny-DFlash-Q8_0.gguf"
     content = bytearray(path.read_bytes())
     content[70] ^= 1
     path.write_bytes(content)
-    with pytest.raises(BuildError, match=r"^Tiny-DFlash-Q8_0\.gguf changed after the release was closed .*in gguf/"):
+    with pytest.raises(BuildError, match=r"^Tiny-DFlash-Q8_0\.gguf changed after the release was closed ") as caught:
         _publish(folder)
+    said("Publish: a file that changed after the release was closed", caught.value)
     assert at_hub.log.entries() == []

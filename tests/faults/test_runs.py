@@ -14,11 +14,11 @@ import pytest
 from demo import pair
 from demo import run as demo_run
 from demo.hub import FaultRule, HubServer
-from scripts import core, locks, quantize, runs
+from scripts import core, locks, release, runs
 from scripts.config import ROOT
-from scripts.core import BuildError
 from scripts.toolchain import cache_root
 from tests.chain import KEY, Chain, copy
+from tests.errors_table import Said
 
 NAME = "TinyQwen3.5-Coder-DFlash"
 
@@ -78,7 +78,7 @@ def test_two_folders_that_share_their_caches(chain: Chain, seeded: HubServer, tm
     assert len(sources) == 1
 
 
-def test_the_lock_of_a_run_ends_with_its_process(tmp_path: Path) -> None:
+def test_the_lock_of_a_run_ends_with_its_process(tmp_path: Path, said: Said) -> None:
     def begins(then: str) -> subprocess.Popen[str]:
         code = f"import time\nfrom scripts import core, runs\ntry:\n    runs.begin([])\n{then}"
         code += "\nexcept core.BuildError as error:\n    raise SystemExit(str(error))"
@@ -90,8 +90,9 @@ def test_the_lock_of_a_run_ends_with_its_process(tmp_path: Path) -> None:
         _soon(tmp_path / runs.RUN)
         while (tmp_path / runs.RUN).read_text() != f"{stays.pid}\n":
             time.sleep(0.01)
-        said = begins("    pass").communicate(timeout=30)[1]
-        assert said == (f"another run, pid {stays.pid}, works in this folder ({tmp_path}): wait for it or stop it\n")
+        line = begins("    pass").communicate(timeout=30)[1]
+        said("Machine: two runs in one folder", line.replace(f"pid {stays.pid}", "pid 4711"))
+        assert line == (f"another run, pid {stays.pid}, works in this folder ({tmp_path}): wait for it or stop it\n")
     finally:
         stays.kill()
         stays.communicate()
@@ -117,36 +118,25 @@ def test_a_program_that_outlives_its_step_keeps_the_steps_lock(tmp_path: Path) -
     locks.drop(lock)
 
 
-def test_a_bit_that_flips_in_the_bf16_file_is_found_before_it_is_quantized(tmp_path: Path) -> None:
-    path = tmp_path / "x-bf16.gguf"
-    path.write_bytes(b"GGUF" + bytes(1000))
-    sha256 = core.sha256_file(path)
-    quantize.check_unchanged(path, sha256)
-    content = bytearray(path.read_bytes())
-    content[500] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(BuildError, match="the file changed after it was verified"):
-        quantize.check_unchanged(path, sha256)
-
-
 @pytest.mark.slow
-def test_a_damaged_result_stops_the_run_before_anything_is_made_of_it(chain: Chain, tmp_path: Path) -> None:
-    folder = tmp_path / "damaged"
-    shutil.copytree(chain.folder, folder, symlinks=True)
-    again = Chain(folder, chain.hub, chain.work)
+def test_a_bit_that_flips_in_a_finished_file_is_found_before_it_is_published(chain: Chain, tmp_path: Path) -> None:
+    shutil.copytree(chain.folder, tmp_path / "damaged", symlinks=True)
+    again = Chain(tmp_path / "damaged", chain.hub, chain.work)
     bf16 = again.results / "gguf" / f"{NAME}-bf16.gguf"
     times = (bf16.stat().st_atime_ns, bf16.stat().st_mtime_ns)
-    with bf16.open("r+b") as stream:
-        stream.seek(-100, os.SEEK_END)
-        byte = stream.read(1)
-        stream.seek(-100, os.SEEK_END)
-        stream.write(bytes([byte[0] ^ 1]))
-    os.utime(bf16, ns=times)  # as a failing disk would leave it
-    (again.results / "gguf" / f"{NAME}-Q8_0.gguf").unlink()
-    done = again.snakemake("--cores", "1", f"results/{KEY}/gguf/{NAME}-Q8_0.gguf")
+    content = bytearray(bf16.read_bytes())
+    content[-100] ^= 1
+    bf16.write_bytes(content)
+    os.utime(bf16, ns=times)  # as a failing disk leaves it
+    chain.hub.log.clear()
+    publish = ("--cores", "2", "--forcerun", "publish_pair", "--", "publish")
+    done = again.snakemake(*publish)
     assert done.returncode == 1
-    assert f"error: the file changed after it was verified (results/{KEY}/gguf/{bf16.name}): delete it" in done.stderr
+    line = f"error: {bf16.name} changed after the release was closed ({bf16}): delete this file and SHA256SUMS"
+    assert f"{line}, and run again" in done.stderr.splitlines()
+    assert [entry for entry in chain.hub.log.entries() if entry.method in ("PUT", "POST")] == []
     bf16.unlink()
-    done = again.snakemake("--cores", "2")
+    (again.results / "release" / release.SUMS).unlink()
+    done = again.snakemake(*publish)
     assert done.returncode == 0, done.stderr[-2000:]
     assert core.sha256_file(bf16) == core.sha256_file(chain.results / "gguf" / bf16.name)

@@ -39,7 +39,7 @@ def publishing():
     return sorted({job.wildcards.pair for job in workflow.dag.needrun_jobs() if job.rule.name == "publish_pair"})
 
 
-def begin():
+def check_before_start():
     """Take the folder for this run; stop with one line before the first job where it cannot be done."""
     try:
         preflight.writable([Path("results"), Path("logs"), Path("benchmarks"), Path(CONFIG["locks"])])
