@@ -150,7 +150,7 @@ def atomic(path: Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=PART, dir=path.parent)
         os.close(handle)
-        temporary = Path(name)
+        temporary = path.with_name(Path(name).name)
         try:
             yield temporary
             if not temporary.is_symlink() and temporary.stat().st_nlink == 1:  # a link shares the rights of its source
