@@ -91,7 +91,7 @@ def test_the_lock_of_a_run_ends_with_its_process(tmp_path: Path, said: Said) -> 
         while (tmp_path / runs.RUN).read_text() != f"{stays.pid}\n":
             time.sleep(0.01)
         line = begins("    pass").communicate(timeout=30)[1]
-        said("Machine: two runs in one folder", line.replace(f"pid {stays.pid}", "pid 4711"))
+        said("Machine: two runs in one folder", line.strip().replace(f"pid {stays.pid}", "pid 4711"))
         assert line == (f"another run, pid {stays.pid}, works in this folder ({tmp_path}): wait for it or stop it\n")
     finally:
         stays.kill()
