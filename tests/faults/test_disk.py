@@ -107,7 +107,7 @@ def test_converting_and_quantizing_on_a_full_disk(chain: Chain, disk: Mount, tmp
     again = _again(chain, tmp_path / "again")
     folder = again.results / "gguf"
     small = disk(folder, "5m")
-    full = {f"error: the disk is full ({folder}): free some space and run again"}
+    full = {f"error: the disk is full (results/{KEY}/gguf): free some space and run again"}
     assert _errors(again, f"results/{KEY}/gguf/{NAME}-bf16.gguf") == full
     assert list(folder.iterdir()) == []
     small.remount("size=14m")
