@@ -130,13 +130,13 @@ def test_a_bit_that_flips_in_a_finished_file_is_found_before_it_is_published(cha
     content[-100] ^= 1
     bf16.write_bytes(content)
     os.utime(bf16, ns=times)  # as a failing disk leaves it
-    chain.hub.log.clear()
+    before = len(chain.hub.log.entries())
     publish = ("--cores", "2", "--forcerun", "publish_pair", "--", "publish")
     done = again.snakemake(*publish)
     assert done.returncode == 1
     line = f"error: {bf16.name} changed after the release was closed ({bf16}): delete this file and SHA256SUMS"
     assert f"{line}, and run again" in done.stderr.splitlines()
-    assert [entry for entry in chain.hub.log.entries() if entry.method in ("PUT", "POST")] == []
+    assert [entry for entry in chain.hub.log.entries()[before:] if entry.method in ("PUT", "POST")] == []
     bf16.unlink()
     (again.results / "release" / release.SUMS).unlink()
     planned = again.snakemake("-n", "--", "publish")
