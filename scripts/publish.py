@@ -134,7 +134,8 @@ def _upload(
 ) -> str | None:
     """Send the files as one commit; the revision of the pull request, where one was asked for.
 
-    A commit whose answer was lost may have been made: what the repository holds is looked at before another attempt.
+    A commit whose answer was lost may have been made. The client leaves out what the repository holds already; whether
+    a pull request was opened has to be looked for.
     """
     attempts = 0
 
@@ -143,8 +144,6 @@ def _upload(
         attempts += 1
         if attempts > 1 and create_pr and (made := _open_pr(repo, message, folder, sums)):
             return made
-        if attempts > 1 and not create_pr and not changed(folder, sums, remote_files(repo)[1]):
-            return None
         # made anew each time: the client keeps in them how far it came
         operations = [CommitOperationAdd(path_in_repo=name, path_or_fileobj=folder / name) for name in send]
         done = hub.api().create_commit(
