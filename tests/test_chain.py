@@ -2,6 +2,7 @@
 
 import os
 import re
+import subprocess
 import time
 from pathlib import Path
 
@@ -58,29 +59,68 @@ def test_nothing_to_do_after_a_finished_build(chain: Chain) -> None:
     assert took < 5
 
 
+def _rules(dry: subprocess.CompletedProcess[str]) -> set[str]:
+    """The rules in the table of a dry run."""
+    return set(re.findall(r"^(\w+) +\d+$", dry.stdout + dry.stderr, re.MULTILINE)) - {"total"}
+
+
+def _planned(chain: Chain, path: Path, old: str, new: str) -> set[str]:
+    """The rules that Snakemake would run for a release if one file of the project read otherwise."""
+    before = path.read_text()
+    assert old in before
+    path.write_text(before.replace(old, new))
+    try:
+        return _rules(chain.snakemake("-n", "all", "publish"))
+    finally:
+        path.write_text(before)
+        os.utime(path, (1, 1))
+
+
 def test_a_touched_card_template_rebuilds_the_card_and_what_follows(chain: Chain) -> None:
     template = chain.folder / "workflow" / "templates" / "card.md.j2"
-    before = template.read_text()
-    template.write_text(before + "\nOne more line.\n")
-    try:
-        done = chain.snakemake("-n", "all", "publish")
-    finally:
-        template.write_text(before)
-        os.utime(template, (1, 1))
-    planned = set(re.findall(r"^(\w+) +\d+$", done.stdout + done.stderr, re.MULTILINE)) - {"total"}
+    planned = _planned(chain, template, "## Files", "## The files")
     assert planned == {"card", "release", "all", "publish_pair", "publish"}
 
 
-def test_another_quant_to_serve_is_checked_and_builds_nothing_else(chain: Chain) -> None:
-    settings = chain.folder / "demo" / "config.yaml"
-    before = settings.read_text()
-    settings.write_text(before.replace("quant: Q8_0", "quant: Q4_K_M"))
+@pytest.mark.parametrize(
+    ("old", "new", "rules"),
+    [
+        (
+            "quant: Q8_0",
+            "quant: Q4_K_M",
+            {"check_target", "manifest", "card", "release", "publish_pair", "all", "publish"},
+        ),
+        ("create_pr: false", "create_pr: true", {"publish_pair", "publish"}),
+        ("# The embedded pair", "# Another comment", set()),
+    ],
+    ids=["another quant to serve", "a pull request", "a comment"],
+)
+def test_a_changed_key_plans_what_uses_it_and_no_more(old: str, new: str, rules: set[str], chain: Chain) -> None:
+    assert _planned(chain, chain.folder / "demo" / "config.yaml", old, new) == rules
+
+
+def test_another_llama_cpp_builds_again_and_fetches_nothing(chain: Chain) -> None:
+    planned = _planned(chain, chain.folder / "demo" / "config.yaml", "sha256: 832d", "sha256: 0000")
+    assert {"toolchain_source", "toolchain_build", "convert", "quantize", "verify", "manifest", "release"} <= planned
+    assert (
+        planned & {"write_lock", "resolve", "fetch", "prepare_tokenizer", "check_vocabulary", "check_target"} == set()
+    )
+
+
+def test_a_deleted_file_is_made_again_without_the_hub(chain: Chain) -> None:
+    name = f"{config.load(demo_run.CONFIG)['pairs'][KEY]['name']}-Q8_0.gguf"
+    away = {
+        path: path.with_name(f"{path.name}.away")
+        for path in (chain.results / "gguf" / name, chain.results / "release" / name)
+    }
+    for path, aside in away.items():
+        path.rename(aside)
     try:
-        done = chain.snakemake("-n", "all")
+        planned = _rules(chain.snakemake("-n", f"results/{KEY}/release/{name}"))
     finally:
-        settings.write_text(before)
-    planned = set(re.findall(r"^(\w+) +\d+$", done.stdout + done.stderr, re.MULTILINE)) - {"total"}
-    assert planned == {"check_target", "manifest", "card", "release", "all"}
+        for path, aside in away.items():
+            aside.rename(path)
+    assert {"quantize", "release_file"} <= planned <= {"quantize", "verify", "release_file"}
 
 
 def test_the_hub_holds_the_release(chain: Chain) -> None:

@@ -156,8 +156,8 @@ def card_options(wildcards):
     pair = PAIRS[wildcards.pair]
     # A file of this machine is no part of a command for others.
     target = pair.get("target_gguf") if "repo" in pair.get("target_gguf", {}) else None
-    options = {"block_size": pair["expect"]["block_size"], "target_gguf": target}
-    return json.dumps(options | {"publish": pair.get("publish")})
+    publish = {"repo": pair["publish"]["repo"]} if "publish" in pair else None
+    return json.dumps({"block_size": pair["expect"]["block_size"], "target_gguf": target, "publish": publish})
 
 
 def release_names(wildcards):
