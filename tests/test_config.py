@@ -140,10 +140,9 @@ def test_the_table_of_keys_is_made_from_the_schema() -> None:
         (_broken(f"pairs/{PAIR}/qants", ["bf16"]), "error: unknown key qants"),
         (_broken(f"pairs/{PAIR}/quants", ["bf16", "Q4_K_N"]), "error: llama-quantize knows no quant 'Q4_K_N'"),
         (_broken(f"pairs/{PAIR}/quants", ["IQ2_XXS"]), "error: IQ2_XXS needs an importance matrix"),
-        pytest.param(
+        (
             _broken(f"pairs/{PAIR}/target_gguf", {"path": "none.gguf"}),
             f"error: pairs.{PAIR}.target_gguf.path: no such file (none.gguf): name",
-            marks=pytest.mark.slow,
         ),
     ],
     ids=["a misspelt key", "an unknown quant", "a quant that needs an importance matrix", "a served file not there"],
