@@ -37,6 +37,9 @@ TOKENIZER_FILES = (
 )
 """What is taken of a target, by exact name: a new file type of a repository is never fetched unasked."""
 
+NEEDED = {"draft": ("config.json",), "target": ("config.json", "tokenizer.json", "tokenizer_config.json")}
+"""What a repository has to have; a base has to have what a target has."""
+
 COPIED = 1 << 20
 """Files below this many bytes are copied from the cache: Snakemake touches its outputs, and the config is one."""
 
@@ -53,8 +56,7 @@ def select(role: str, paths: Sequence[str], where: str) -> list[str]:
     patterns = DRAFT_TEXTS if role == "draft" else TOKENIZER_FILES
     tops = [path for path in paths if "/" not in path]  # "*" of a pattern would match a slash
     chosen = [path for path in tops if any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)]
-    needed = ["config.json"] if role == "draft" else ["config.json", "tokenizer.json", "tokenizer_config.json"]
-    for name in needed:
+    for name in NEEDED["draft" if role == "draft" else "target"]:
         if name not in chosen:
             raise BuildError(
                 f"the {role} has no {name}", where, f"name a repository of a {role} in transformers' layout"

@@ -18,19 +18,12 @@ from typing import Any
 import tokenizers
 
 from scripts.core import BuildError, Report, parser, read_json, run, say, sha256_file
+from scripts.fetch import NEEDED, TOKENIZER_FILES
 from scripts.vocab_files import Vocab, chat_templates, read_vocab
 from scripts.vocab_settings import LOADABLE_CLASS, V5_CLASS, edit_settings
 
-REQUIRED = ("config.json", "tokenizer.json", "tokenizer_config.json")
-OPTIONAL = (
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "chat_template.jinja",
-    "chat_template.json",
-    "generation_config.json",
-)
+REQUIRED = NEEDED["target"]
+OPTIONAL = tuple(name for name in TOKENIZER_FILES if name not in REQUIRED)
 """Copied when present. Weights and code are never copied."""
 
 PROBES = {

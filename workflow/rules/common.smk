@@ -140,12 +140,6 @@ def released(wildcards):
     return [f"results/{wildcards.pair}/release/{pair['name']}-{quant}.gguf" for quant in pair["quants"]]
 
 
-def verified(wildcards):
-    """The verify reports of the released files; the bf16 file is always verified, being what the others come from."""
-    quants = ["bf16", *(quant for quant in PAIRS[wildcards.pair]["quants"] if quant != "bf16")]
-    return [f"results/{wildcards.pair}/reports/gguf-{quant}.json" for quant in quants]
-
-
 def verified_released(wildcards):
     """The verify reports of the files that are released, in the order of the config."""
     return [f"results/{wildcards.pair}/reports/gguf-{quant}.json" for quant in PAIRS[wildcards.pair]["quants"]]
