@@ -134,7 +134,7 @@ def _fill(value: Any, node: Mapping[str, Any], tree: Mapping[str, Any]) -> Any:
     }
     for key, inner in properties.items():
         if key not in filled and "default" in _resolve(inner, tree):
-            filled[key] = _resolve(inner, tree)["default"]
+            filled[key] = _fill(_resolve(inner, tree)["default"], inner, tree)
     return filled
 
 
