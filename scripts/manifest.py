@@ -32,6 +32,13 @@ def output(report: Mapping[str, Any]) -> dict[str, Any]:
     return {key: report[key] for key in keys}
 
 
+def served(steps: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The published target that the draft was compared with, under ``served``; nothing of a file of this machine."""
+    report = steps.get("target", {})
+    keys = ("repo", "commit", "quant", "files")
+    return {"served": {key: report[key] for key in keys}} if "repo" in report else {}
+
+
 def commands(name: str, quants: Iterable[str]) -> list[str]:
     """The plain commands the files were made with, by file names alone."""
     bf16 = f"{name}-bf16.gguf"
@@ -77,6 +84,7 @@ def manifest(
         "name": name,
         "general": steps["convert"]["general"],
         "inputs": inputs(fetched),
+        **served(steps),
         "vocabulary": {key: value for key, value in steps["vocab"].items() if key not in ("ok", "checks")},
         "toolchain": {key: value for key, value in toolchain.items() if key not in ("ok", "checks")},
         "packages": {package: version(package) for package in PACKAGES},

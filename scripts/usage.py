@@ -26,7 +26,9 @@ VARIABLE = "DFLASH_USAGE"
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 """Bytes of the unit in which the system counts peak memory."""
 
-COUNTED, STATUS = Path("/proc/self/io"), Path("/proc/self/status")
+COUNTED, STATUS, STAT = (Path("/proc/self") / name for name in ("io", "status", "stat"))
+STARTED = 19
+"""Place of the start time among the fields after the program's name in :data:`STAT`, from 0."""
 COUNTS = ("rchar", "read_bytes", "write_bytes")
 
 
@@ -72,14 +74,25 @@ def _own_peak() -> int:
     return int(found[1]) << 10 if found else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS_UNIT
 
 
+def _age() -> float:
+    """Seconds since this process was started."""
+    try:
+        # psutil counts from the time of boot in whole seconds, and may be wrong by one: too much for a short step.
+        started = int(STAT.read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[STARTED])
+        age: float = time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")
+        return age
+    except OSError:
+        import psutil  # here, because only a profile needs it
+
+        return time.time() - psutil.Process().create_time()
+
+
 def of_this_process(name: str) -> Usage:
     """What this process has cost since it was started, the start of the interpreter included."""
-    import psutil  # here, because only a profile needs it
-
     own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
     return Usage(
         name,
-        time.time() - psutil.Process().create_time(),
+        _age(),
         _cpu(own) + _cpu(children),
         _own_peak() + children.ru_maxrss * MAXRSS_UNIT,
         *(io_counts() or (None, None, None)),

@@ -48,7 +48,9 @@ def test_of_the_served_target_only_the_header_was_read(chain: Chain) -> None:
     assert {entry.file for entry in asked} == set(report["files"])
     assert chain.hub.log.bytes_for(pair.GGUF_REPO, ".gguf") == report["bytes_read"] < 12_000_000
     assert (report["commit"], report["tokens"]) == (chain.hub.repo(pair.GGUF_REPO).resolve("main").id, 248_320)
-    assert core.read_json(chain.results / "release" / "manifest.json")["checks"]["target"] == len(report["checks"])
+    manifest = core.read_json(chain.results / "release" / "manifest.json")
+    assert manifest["checks"]["target"] == len(report["checks"])
+    assert manifest["served"] == {key: report[key] for key in ("repo", "commit", "quant", "files")}
 
 
 def test_nothing_to_do_after_a_finished_build(chain: Chain) -> None:

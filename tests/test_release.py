@@ -52,6 +52,11 @@ def test_broken_sums_are_one_line(text: str | None, tmp_path: Path, said: Said) 
     said(f"Release: SHA256SUMS {'that is broken' if text else 'missing'}", caught.value)
 
 
+def test_a_served_file_of_this_machine_is_not_named() -> None:
+    assert manifest.served({"target": {**parts.ok(), "files": ["private-name.gguf"]}}) == {}
+    assert manifest.served({"convert": parts.ok()}) == {}
+
+
 def test_a_failed_check_stops_the_release(tmp_path: Path, said: Said) -> None:
     bad = {**parts.ok(), "ok": False, "checks": [{"name": "rope theta", "ok": False, "detail": "1e6, not 1e7"}]}
     with pytest.raises(
