@@ -84,7 +84,7 @@ def _age() -> float:
     except OSError:
         import psutil  # here, because only a profile needs it
 
-        return time.time() - psutil.Process().create_time()
+        return float(time.time() - psutil.Process().create_time())
 
 
 def of_this_process(name: str) -> Usage:
