@@ -89,7 +89,7 @@ def fetch(entry: Mapping[str, Any], role: str, out: Path) -> Report:
     out.mkdir(parents=True, exist_ok=True)
     while paths:
         path = paths.pop(0)
-        cached = _checked(entry, known[path])
+        cached = checked(entry, known[path])
         core.link_or_copy(cached, out / path, copied_below=COPIED)
         files.append(known[path])
         if path == INDEX:
@@ -114,7 +114,7 @@ def _shards(index: Path, known: Mapping[str, Any], where: str) -> list[str]:
     return shards
 
 
-def _checked(entry: Mapping[str, Any], file: Mapping[str, Any]) -> Path:
+def checked(entry: Mapping[str, Any], file: Mapping[str, Any]) -> Path:
     """The cached copy of one file, its checksum verified; a wrong one is dropped and fetched once more."""
     found = ""
     for attempt in range(2):

@@ -79,8 +79,7 @@ def _age() -> float:
     try:
         # psutil counts from the time of boot in whole seconds, and may be wrong by one: too much for a short step.
         started = int(STAT.read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[STARTED])
-        age: float = time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")
-        return age
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")
     except OSError:
         import psutil  # here, because only a profile needs it
 

@@ -117,6 +117,11 @@ def served_file(wildcards):
     return [path] if path else []
 
 
+def served_gguf(wildcards):
+    """The served target, as a file of this machine or as the report on the files that were fetched."""
+    return PAIRS[wildcards.pair]["target_gguf"].get("path", f"results/{wildcards.pair}/source/target_gguf/files.json")
+
+
 def served_report(wildcards):
     """The report on the served target, where the pair names one."""
     return [f"results/{wildcards.pair}/reports/target.json"] if "target_gguf" in PAIRS[wildcards.pair] else []

@@ -22,3 +22,26 @@ rule check_target:
     shell:
         "python -m scripts.target --lock {input.lock:q} --draft {params.draft:q} --target {params.target:q}"
         " --options {params.options:q} --report {output:q} --log {log:q}"
+
+
+# For measuring and serving only. The report is the output: Snakemake empties declared folders before a rerun.
+rule fetch_served:
+    input:
+        "results/{pair}/reports/target.json",
+        lock="results/{pair}/reports/lock.json",
+    output:
+        "results/{pair}/source/target_gguf/files.json",
+    log:
+        "logs/{pair}/fetch-target_gguf.log",
+    benchmark:
+        "benchmarks/{pair}/fetch-target_gguf.tsv"
+    retries: 1
+    conda:
+        "../../envs/pipeline.yaml"
+    params:
+        folder=subpath(output[0], parent=True),
+        quant=lookup(within=PAIRS, dpath="{pair}/target_gguf/quant"),
+    message:
+        "fetch the target of {wildcards.pair} as it is served"
+    shell:
+        "python -m scripts.served --lock {input.lock:q} --quant {params.quant:q} --out {params.folder:q} --log {log:q}"
