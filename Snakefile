@@ -23,6 +23,7 @@ localrules:
     all,
     publish,
     publish_dry_run,
+    tune,
 
 
 rule all:
@@ -40,6 +41,7 @@ include: "workflow/rules/convert.smk"
 include: "workflow/rules/quantize.smk"
 include: "workflow/rules/verify.smk"
 include: "workflow/rules/mlx.smk"
+include: "workflow/rules/tune.smk"
 include: "workflow/rules/card.smk"
 include: "workflow/rules/publish.smk"
 

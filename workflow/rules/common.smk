@@ -122,6 +122,21 @@ def served_gguf(wildcards):
     return PAIRS[wildcards.pair]["target_gguf"].get("path", f"results/{wildcards.pair}/source/target_gguf/files.json")
 
 
+def measured_drafts(wildcards):
+    """Every GGUF of the draft, as `QUANT=FILE`."""
+    return [f"{quant}={gguf(wildcards.pair, quant)}" for quant in PAIRS[wildcards.pair]["quants"]]
+
+
+def every_gguf(wildcards):
+    """Every GGUF of the draft."""
+    return [gguf(wildcards.pair, quant) for quant in PAIRS[wildcards.pair]["quants"]]
+
+
+def measured_pair(wildcards):
+    """The keys of a pair that say how it is served, as JSON."""
+    return json.dumps({key: PAIRS[wildcards.pair][key] for key in ("serve", "quants", "expect")})
+
+
 def served_report(wildcards):
     """The report on the served target, where the pair names one."""
     return [f"results/{wildcards.pair}/reports/target.json"] if "target_gguf" in PAIRS[wildcards.pair] else []
