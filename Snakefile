@@ -23,6 +23,7 @@ localrules:
     all,
     publish,
     publish_dry_run,
+    demo_video,
 
 
 rule all:
@@ -42,6 +43,7 @@ include: "workflow/rules/verify.smk"
 include: "workflow/rules/mlx.smk"
 include: "workflow/rules/card.smk"
 include: "workflow/rules/publish.smk"
+include: "workflow/rules/video.smk"
 
 
 onstart:
