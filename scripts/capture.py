@@ -129,13 +129,15 @@ def capture(client: Client, prompt: Prompt, format_: str, predict: int, target: 
         draft: its draft, or None.
 
     Raises:
-        BuildError: the server fails, or says nothing.
+        BuildError: the server fails or says nothing, or the draft never engaged.
     """
     text = text_of(client, prompt, format_)
     client.complete(text, WARM_UP)
     answer = client.complete(text, predict)
     if not answer.tokens:
         raise BuildError("the answer has no token", client.url, "choose another prompt or format in video")
+    if draft is not None and not answer.draft_n:
+        raise BuildError("the draft never engaged: nothing was drafted", draft, "see the log of its server")
     return Stream(
         title=prompt.user.strip().partition("\n")[0],
         prompt=text,

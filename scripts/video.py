@@ -61,14 +61,14 @@ def find_ffmpeg() -> str | None:
 
 
 def to_mp4(ffmpeg: str, gif: Path, mp4: Path, fps: int) -> None:
-    """Make the MP4 of a GIF, whose frames keep their times.
+    """Make the MP4 of a GIF; a time off the grid of ``fps`` moves to the next frame, never to the one before.
 
     Raises:
         BuildError: ffmpeg fails.
     """
     with core.atomic(mp4) as temporary:
-        command = [ffmpeg, "-hide_banner", "-loglevel", "warning", "-y", "-i", str(gif), "-vf", f"fps={fps}", *MP4]
-        code, tail = process.stream([*command, "-f", "mp4", str(temporary)], lambda line: None)
+        command = [ffmpeg, "-hide_banner", "-loglevel", "warning", "-y", "-i", str(gif), "-vf", f"fps={fps}:round=up"]
+        code, tail = process.stream([*command, *MP4, "-f", "mp4", str(temporary)], lambda line: None)
         if code:
             raise process.failed("ffmpeg", code, tail, gif, "use an ffmpeg with libx264", wrote=temporary)
 

@@ -128,7 +128,7 @@ def write(stream: Stream, path: Path) -> None:
     header = asdict(stream)
     pieces = header.pop("pieces")
     with core.atomic(path) as temporary:
-        lines = [json.dumps(value, ensure_ascii=False) for value in (header, *pieces)]
+        lines = [json.dumps(value) for value in (header, *pieces)]  # ASCII: no text can break a line
         temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -181,9 +181,9 @@ def check_pair(baseline: Stream, dflash: Stream, where: Path) -> None:
         if getattr(baseline, key) != getattr(dflash, key):
             raise BuildError(f"the two streams have not the same {key}", where, AGAIN)
     if baseline.draft is not None or baseline.timings.draft_n:
-        raise BuildError("a draft ran in the baseline", where, AGAIN)
+        raise BuildError("a draft ran in the baseline", where, "give the stream without a draft first")
     if dflash.draft is None or not dflash.timings.draft_n:
-        raise BuildError("no draft ran in the stream of DFlash", where, AGAIN)
+        raise BuildError("no draft ran in the stream of DFlash", where, "give the stream with the draft second")
 
 
 def first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:
