@@ -24,6 +24,7 @@ localrules:
     publish,
     publish_dry_run,
     tune,
+    demo_video,
 
 
 rule all:
@@ -44,6 +45,7 @@ include: "workflow/rules/mlx.smk"
 include: "workflow/rules/tune.smk"
 include: "workflow/rules/card.smk"
 include: "workflow/rules/publish.smk"
+include: "workflow/rules/video.smk"
 
 
 onstart:

@@ -18,7 +18,7 @@ STEPS = sorted(
     module.name
     for module in pkgutil.iter_modules(scripts.__path__)
     if module.name not in LIBRARIES
-    and not any(module.name.startswith(f"{step}_") for step in ("toolchain", "verify", "vocab"))
+    and not any(module.name.startswith(f"{step}_") for step in ("toolchain", "verify", "vocab", "video"))
 )
 
 

@@ -188,3 +188,24 @@ def publish_options(wildcards):
 def published(wildcards):
     """The publish reports of every pair that has a place to be published."""
     return [f"results/{pair}/reports/publish.json" for pair in PAIRS if "publish" in PAIRS[pair]]
+
+
+def served_draft(wildcards):
+    """The draft's GGUF that is served: the quant of the config, else the smallest of the usual ones, else the first."""
+    pair = PAIRS[wildcards.pair]
+    usual = [quant for quant in ("Q4_K_M", "Q8_0") if quant in pair["quants"]]
+    return gguf(wildcards.pair, pair["serve"].get("draft_quant") or [*usual, *pair["quants"]][0])
+
+
+def capture_settings(wildcards):
+    """How the servers of the demo video run, as JSON."""
+    pair = PAIRS[wildcards.pair]
+    return json.dumps({"n_max": pair["expect"]["block_size"] - 1, **pair["serve"]})
+
+
+def video_prompt(wildcards):
+    """The options that name the prompt of the demo video."""
+    video = CONFIG["video"]
+    named = ["--prompt", video["prompt"]] if "prompt" in video else []
+    options = ["--workload", video["workload"], "--format", video["format"], "--predict", str(video["predict"])]
+    return options + named
