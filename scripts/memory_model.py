@@ -1,7 +1,7 @@
 """What llama-server allocates for a target and a DFlash draft, by arithmetic on their GGUF headers alone.
 
-The formulas follow llama.cpp 0.5.0-dev (0c1e57098) and were compared with its log for the embedded pair and for files of
-the 9B's shapes: 1 and 4 slots, contexts of 4096 and 32768, micro-batches of 128 and 512, 3 and 15 drafted tokens.
+The formulas follow llama.cpp 0.5.0-dev (0c1e57098) and were compared with its log for the embedded pair and for files
+of the 9B's shapes: 1 and 4 slots, contexts of 4096 and 32768, micro-batches of 128 and 512, 3 and 15 drafted tokens.
 """
 
 from __future__ import annotations

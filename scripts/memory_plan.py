@@ -21,6 +21,7 @@ from scripts.core import BuildError, human
 from scripts.gguf_remote import HubGgufs, choose, parts
 from scripts.hub import page
 from scripts.memory_free import Pool
+from scripts.memory_log import Measured, measured
 from scripts.memory_model import CELLS, Item, Model, Sizes, items, model
 from scripts.verify_gguf import open_gguf
 
@@ -109,15 +110,19 @@ def read(name: str) -> Model:
     return found
 
 
-def table(made: Plan) -> str:
-    """The plan as a Markdown table, in MiB as llama-server's log has them."""
+def table(made: Plan, seen: Measured | None = None) -> str:
+    """The plan as a Markdown table, in MiB as llama-server's log has them; beside it what a log says, where one is."""
     rows = [
-        {"model": item.model, "what": item.what, "MiB": round(item.bytes / MIB, 1), "where": _place(made, item)}
-        for item in made.items
+        {"model": item.model, "what": item.what, "MiB": item.bytes, "where": _place(made, item)} for item in made.items
     ]
-    rows.append({"model": "all", "what": "needed", "MiB": round(made.needed / MIB, 1), "where": made.pool.name})
-    rows.append({"model": "", "what": "free", "MiB": round(made.pool.free / MIB, 1), "where": made.pool.name})
-    return pd.DataFrame(rows).to_markdown(index=False, floatfmt=".1f")
+    rows.append({"model": "all", "what": "needed", "MiB": made.needed, "where": made.pool.name})
+    rows.append({"model": "", "what": "free", "MiB": made.pool.free, "where": made.pool.name})
+    frame = pd.DataFrame(rows)
+    if seen is not None:
+        named = zip(frame["model"], frame["what"], strict=True)
+        frame.insert(3, "measured MiB", [f"{seen[name] / MIB:.1f}" if name in seen else "" for name in named])
+    frame["MiB"] /= MIB
+    return frame.to_markdown(index=False, floatfmt=".1f")
 
 
 def _place(made: Plan, item: Item) -> str:
@@ -208,13 +213,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.add_argument("--ubatch", type=int, default=Sizes.ubatch, help="tokens of a pass, -ub (%(default)s)")
     arguments.add_argument("--margin", type=int, default=256, help="MiB to leave free (%(default)s)")
     arguments.add_argument("--server", type=Path, help="the llama-server that will run: its devices count")
+    arguments.add_argument("--measured", type=Path, help="log of a llama-server -v that has ended, to put beside it")
     arguments.add_argument("--json", type=Path, help="also write the plan here")
     return core.run(arguments, _step, argv)
 
 
 def _step(options: argparse.Namespace) -> None:
-    if min(options.context, options.ubatch) < 1:
-        raise BuildError("context and micro-batch are whole numbers from 1 on", "--context", "give such numbers")
+    for name, least in {"context": 1, "ubatch": 1, "parallel": 1, "n_max": 1, "checkpoints": 0, "margin": 0}.items():
+        given = getattr(options, name)
+        if given is not None and given < least:
+            raise BuildError(f"{name} is {given}", f"--{name.replace('_', '-')}", f"give a number from {least} on")
     target = read(options.target)
     draft = read(options.draft) if options.draft else None
     n_max = 0
@@ -230,11 +238,18 @@ def _step(options: argparse.Namespace) -> None:
         ubatch=options.ubatch,
     )
     made = plan(target, draft, sizes, memory_free.find(options.server), options.margin * MIB)
-    print(table(made))
+    print(table(made, measured(_text(options.measured)) if options.measured else None))
     if warning := advice(made):
         core.say(f"warning: {warning}")
     if options.json:
         core.write_json(options.json, report(made))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise BuildError(f"cannot read the log: {error.strerror}", path, "name the server's log") from error
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Serve a pair: start llama-server with target and draft, after saying how much memory they will take.
 
-Everything comes from the pair's config and, where it was tuned, from results/<pair>/serve.yaml. What follows ``--`` goes
-to llama-server as it is. The server takes the place of this program; interrupt or terminate it to end it.
+Everything comes from the pair's config and, where it was tuned, from results/<pair>/serve.yaml. What follows ``--``
+goes to llama-server as it is. The server takes the place of this program; interrupt or terminate it to end it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -142,7 +143,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     source.add_argument("--configfile", type=Path, default=Path("config.yaml"), help="config (%(default)s)")
     source.add_argument("--options", type=json.loads, help='JSON: {"pair", "llama_cpp"}, as in the checked config')
     arguments.add_argument("--mode", help="an alternative target of serve.modes")
-    arguments.add_argument("--server", type=Path, help="a llama-server of your own, for a GPU for example")
+    arguments.add_argument("--server", help="a llama-server of your own, for a GPU for example")
     arguments.add_argument("--print", action="store_true", help="print the command and do not run it")
     arguments.add_argument("--no-plan", action="store_true", help="do not look at the models' headers before the start")
     arguments.set_defaults(extra=given[split + 1 :])
@@ -158,8 +159,7 @@ def _step(options: argparse.Namespace) -> None:
             raise BuildError(f"no pair {options.pair}", where, f"use one of: {', '.join(loaded['pairs'])}")
         pair, llama_cpp = loaded["pairs"][options.pair], loaded["llama_cpp"]
     toolchain = Path("results", "toolchain", toolchain_id(parse_spec(llama_cpp)))
-    # Without a folder in front the system would look the program up in PATH.
-    binary = (options.server or toolchain / "bin" / "llama-server").absolute()
+    binary = _named(options.server) if options.server else toolchain / "bin" / "llama-server"
     start = prepare(pair, Path("results", options.pair), binary, options.mode, where, options.extra)
     if options.print:
         print(shlex.join(start.command))
@@ -168,8 +168,12 @@ def _step(options: argparse.Namespace) -> None:
         core.say(f"settings as tuned for {start.settings.tuned_for}")
     if not options.no_plan:
         memory_plan.show(plan(start, binary))
-    core.say(f"serving at http://{start.settings.host}:{start.settings.port}")
     execute(start)
+
+
+def _named(server: str) -> Path:
+    """A llama-server by its path, or by its name alone where PATH has it."""
+    return Path(shutil.which(server) or server)
 
 
 if __name__ == "__main__":
