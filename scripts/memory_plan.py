@@ -142,11 +142,20 @@ def advice(made: Plan) -> str | None:
 def _ways(made: Plan) -> list[str]:
     """What can be shrunk, the cheapest first: each with what it frees by itself."""
     sizes, ways = made.sizes, []
+    together: dict[str, Any] = {}
+    enough = False
 
     def way(text: str, **changed: Any) -> None:
+        nonlocal enough
         other = made.with_sizes(**changed)
-        if (freed := made.needed - other.needed) > 0:
-            ways.append(f"{text} frees {human(freed)}{' and is enough' if other.fits else ''}")
+        if (freed := made.needed - other.needed) <= 0:
+            return
+        ways.append(f"{text} frees {human(freed)}{' and is enough' if other.fits else ''}")
+        together.update(changed)
+        if not enough and made.with_sizes(**together).fits:
+            enough = True
+            if len(ways) > 1:
+                ways[-1] += f", the first {len(ways)} are enough together" if not other.fits else ""
 
     if sizes.slots > 1:
         way("one slot (serve.parallel 1)", parallel=1)
