@@ -46,6 +46,7 @@ include: "workflow/rules/tune.smk"
 include: "workflow/rules/card.smk"
 include: "workflow/rules/publish.smk"
 include: "workflow/rules/video.smk"
+include: "workflow/rules/serve.smk"
 
 
 onstart:

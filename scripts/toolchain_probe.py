@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 from scripts.core import BuildError, Check
@@ -34,10 +35,29 @@ def probe(binary: Path, version: str | None = None) -> list[Check]:
         raise BuildError(f"not a known program: {binary.name}", binary, "probe llama-quantize or llama-server")
     lacking = [name for name, found in wanted.items() if name not in found]
     if lacking:
-        name = version or reported_version(binary) or "a version it does not tell"
-        what = f"{binary.name} of {name} does not know {', '.join(lacking)}"
-        raise BuildError(what, binary, f"use {MINIMUM} or newer")
+        raise _too_old(binary, lacking, version)
     return [Check(f"{binary.name} {name}", True, "listed by --help") for name in wanted]
+
+
+def check_flags(binary: Path, flags: Iterable[str], version: str | None = None) -> None:
+    """Check that ``llama-server`` drafts with DFlash and knows each of the flags, before it is started with them.
+
+    ``version`` is as in :func:`probe`.
+
+    Raises:
+        BuildError: the program does not run, or does not list one of them: it is too old.
+    """
+    text = _help(binary)
+    lacking = [] if SPEC_TYPE in _spec_types(text) else [f"--spec-type {SPEC_TYPE}"]
+    lacking += [flag for flag in dict.fromkeys(flags) if not _option(text, flag)]
+    if lacking:
+        raise _too_old(binary, lacking, version)
+
+
+def _too_old(binary: Path, lacking: list[str], version: str | None) -> BuildError:
+    name = version or reported_version(binary) or "a version it does not tell"
+    what = f"{binary.name} of {name} does not know {', '.join(lacking)}"
+    return BuildError(what, binary, f"use {MINIMUM} or newer")
 
 
 def quant_types(binary: Path) -> list[str]:
@@ -66,7 +86,7 @@ def _spec_types(text: str) -> list[str]:
 
 def _option(text: str, name: str) -> list[str]:
     """The option's name when ``--help`` has a line for it; being named in another's description is not enough."""
-    return [name] if re.search(rf"{_LINE}{name}(?![\w-])", text, flags=re.MULTILINE) else []
+    return [name] if re.search(rf"{_LINE}{re.escape(name)}(?![\w-])", text, flags=re.MULTILINE) else []
 
 
 _LINE = r"^\s*(?:-\S+,\s+)*"  # an option's line may begin with its other names

@@ -10,6 +10,7 @@ import scripts
 
 LIBRARIES = {
     *("core", "hub", "locks", "process", "preflight", "runs"),
+    *("llama_server", "memory_free", "memory_log", "memory_model", "serve_command", "serve_settings"),
     *("draft_config", "gguf_remote", "safetensors_header", "usage"),
 }
 """Modules without a front: what the steps share. Parts of a step, as verify_types, have none either."""

@@ -11,6 +11,7 @@ from scripts import preflight, runs
 from scripts.config import validated
 from scripts.core import BuildError, errors_in, use_this_python
 from scripts.lock import lock, wanted
+from scripts.serve_settings import chosen_pair, read_tuned, settings, tuned_file
 from scripts.toolchain import parse_spec, toolchain_id
 from scripts.verify_types import check_quants
 
@@ -209,3 +210,36 @@ def video_prompt(wildcards):
     named = ["--prompt", video["prompt"]] if "prompt" in video else []
     options = ["--workload", video["workload"], "--format", video["format"], "--predict", str(video["predict"])]
     return options + named
+
+
+def serve_pair(wildcards):
+    """The pair that is served: the config's only one, or the one that it names."""
+    try:
+        return chosen_pair(PAIRS, CONFIG.get("serve_pair"))
+    except BuildError as error:
+        sys.exit(f"error: {error}")
+
+
+def fetched_target(pair):
+    """The served target on this machine: a file of the config, or the report of its download."""
+    given = PAIRS[pair].get("target_gguf", {})
+    if "repo" in given:
+        return [f"results/{pair}/source/target_gguf/files.json"]
+    return [given["path"]] if "path" in given else []
+
+
+def serve_inputs(wildcards):
+    """What has to be there before a pair is served; nothing where llama-server downloads both models itself."""
+    pair = serve_pair(wildcards)
+    if PAIRS[pair]["serve"]["source"] == "hub":
+        return []
+    try:
+        chosen = settings(PAIRS[pair], read_tuned(tuned_file(Path("results", pair))), "the config")
+    except BuildError as error:
+        sys.exit(f"error: {error}")
+    return [gguf(pair, chosen.draft_quant), *fetched_target(pair)]
+
+
+def serve_options(wildcards):
+    """The pair that is served and its toolchain, as JSON."""
+    return json.dumps({"pair": PAIRS[serve_pair(wildcards)], "llama_cpp": CONFIG["llama_cpp"]})
