@@ -87,6 +87,20 @@ def validated(config: Any, where: str | Path = "config") -> dict[str, Any]:
     return filled
 
 
+def section(name: str, value: Any, where: str | Path) -> dict[str, Any]:
+    """One section of the configuration that was given on its own, ``serve`` or ``bench``, checked and filled.
+
+    Raises:
+        BuildError: one line naming the key.
+    """
+    tree = schema()
+    node = tree["$defs"]["pair"]["properties"][name] if name == "serve" else tree["properties"][name]
+    errors = list(Validator({"$defs": tree["$defs"], **node}).iter_errors(value))
+    if errors:
+        raise _explain(min(errors, key=lambda error: (len(error.absolute_path), str(error.message))), where)
+    return dict(_fill(value, node, tree))
+
+
 def _explain(error: Any, where: str | Path) -> BuildError:
     """One line for one schema error: the key, what is wrong with it and the nearest valid one."""
     if error.validator == "oneOf" and isinstance(error.instance, Mapping):

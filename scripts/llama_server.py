@@ -77,8 +77,12 @@ class Answer:
 
     @property
     def per_second(self) -> float | None:
-        """Decoded tokens per second; None for an answer too short to be timed."""
-        return 1000 * self.predicted_n / self.predicted_ms if self.predicted_ms > 0 else None
+        """Decoded tokens per second, as the server counts; None for an answer too short to be timed.
+
+        The first token comes with the pass over the prompt, before the clock starts.
+        """
+        steps = self.predicted_n - 1
+        return 1000 * steps / self.predicted_ms if steps > 0 and self.predicted_ms > 0 else None
 
 
 class Client:
