@@ -6,17 +6,16 @@ The two servers run one after the other on the same flags, so that neither takes
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from scripts import core, llama_server
+from scripts import core, llama_server, serve_command, served, workloads
 from scripts.core import BuildError
 from scripts.llama_server import Client
+from scripts.serve_settings import Settings
 from scripts.video_stream import Stream, Timings, check_pair, write
+from scripts.workloads import Prompt
 
 WARM_UP = 8
 """Tokens of a first answer that is not kept: it pays for what only a first request does."""
@@ -24,90 +23,27 @@ WARM_UP = 8
 FORMATS = ("raw", "chat", "chat-thinking")
 
 
-@dataclass(frozen=True)
-class Prompt:
-    """One prompt of a workload."""
-
-    user: str
-    system: str | None = None
-    raw: str | None = None
-
-    @property
-    def messages(self) -> list[dict[str, str]]:
-        """The request as chat messages."""
-        system = [{"role": "system", "content": self.system}] if self.system else []
-        return [*system, {"role": "user", "content": self.user}]
-
-    @property
-    def text(self) -> str:
-        """The request as it is sent without a template."""
-        return self.user if self.raw is None else self.raw
-
-
-def prompt_of(workloads: Sequence[Path], name: str, id_: str | None) -> Prompt:
+def prompt_of(files: Sequence[Path], name: str, id_: str | None) -> Prompt:
     """A prompt of a workload by its id, or the workload's first.
 
     Args:
-        workloads: data files, each ``{name, prompts: [{id, user, system?, raw?}]}``.
+        files: the workloads of the config.
         name: of the workload.
         id_: of the prompt; the first where None.
 
     Raises:
         BuildError: no workload or prompt is called so, or a file is no workload.
     """
-    loaded = {}
-    for path in workloads:
-        try:
-            found = core.parse_yaml(path.read_text(encoding="utf-8"))
-            loaded[found["name"]] = (path, {entry["id"]: entry for entry in found["prompts"]})
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            what = f"not a workload: {type(error).__name__}: {error}"
-            raise BuildError(what, path, "give it a name and prompts with id and user") from error
+    loaded = {one.name: one for one in workloads.load_all(files)}
     if name not in loaded:
-        known = ", ".join(sorted(map(str, loaded))) or "none"
+        known = ", ".join(loaded)
         raise BuildError(f"no workload is called {name}", "video.workload", f"use one of bench.workloads: {known}")
-    path, prompts = loaded[name]
-    chosen = id_ or next(iter(prompts), None)
+    prompts = {prompt.id: prompt for prompt in loaded[name].prompts}
+    chosen = id_ or next(iter(prompts))
     if chosen not in prompts:
-        known = ", ".join(map(str, prompts)) or "none"
-        raise BuildError(f"the workload has no prompt {chosen}", path, f"set video.prompt to one of: {known}")
-    entry = prompts[chosen]
-    return Prompt(entry["user"], entry.get("system"), entry.get("raw"))
-
-
-def first_file(served: Path) -> Path:
-    """The target's first GGUF: ``served`` itself, or the first that a ``files.json`` beside it names.
-
-    Raises:
-        BuildError: the list is missing, or names no file.
-    """
-    if served.suffix != ".json":
-        return served
-    files = core.read_json(served).get("files")
-    if not files:
-        raise BuildError("the list names no file", served, "delete it and fetch the target again")
-    return served.parent / str(files[0])
-
-
-def server_command(binary: Path, target: Path, draft: Path | None, settings: Mapping[str, Any]) -> list[str]:
-    """The llama-server of one side; both sides differ in nothing but the draft.
-
-    Args:
-        binary: llama-server.
-        target: GGUF of the target.
-        draft: GGUF of the draft; None for the baseline.
-        settings: the pair's ``serve`` keys, with ``n_max`` set where there is a draft.
-    """
-    command = [str(binary), "-m", str(target), "--offline", "--no-webui", "-np", "1", "-c", str(settings["context"])]
-    command += ["-ctk", settings["kv_type"], "-ctv", settings["kv_type"], "-fa", "on", "--jinja"]
-    command += ["-ctxcp", str(settings["checkpoints"]), "-fitt", str(settings["fit_target"])]
-    for flag, key in (("-t", "threads"), ("-ngl", "gpu_layers")):
-        command += [flag, str(settings[key])] if key in settings else []
-    if draft is not None:
-        command += ["-md", str(draft), "--spec-type", "draft-dflash", "--spec-draft-n-max", str(settings["n_max"])]
-        command += ["-ctkd", settings["draft_kv_type"], "-ctvd", settings["draft_kv_type"]]
-        command += ["-ngld", str(settings["gpu_layers"])] if "gpu_layers" in settings else []
-    return command
+        what = f"the workload {name} has no prompt {chosen}"
+        raise BuildError(what, "video.prompt", f"use one of: {', '.join(prompts)}")
+    return prompts[chosen]
 
 
 def text_of(client: Client, prompt: Prompt, format_: str) -> str:
@@ -164,7 +100,7 @@ def capture_both(
     binary: Path,
     target: Path,
     draft: Path,
-    settings: Mapping[str, Any],
+    settings: Settings,
     prompt: Prompt,
     format_: str,
     predict: int,
@@ -181,7 +117,7 @@ def capture_both(
     made = []
     for used, log in zip((None, draft), logs, strict=True):
         core.say(f"capturing {'DFlash' if used else 'the baseline'}")
-        command = server_command(binary, target, used, settings)
+        command = serve_command.command(settings, target, used, binary)
         with llama_server.running(command, log) as client:
             made.append(capture(client, prompt, format_, predict, target, used))
     check_pair(made[0], made[1], draft)
@@ -194,7 +130,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments.add_argument("--server", type=Path, required=True, help="the llama-server binary")
     arguments.add_argument("--target", type=Path, required=True, help="GGUF of the target, or its files.json")
     arguments.add_argument("--draft", type=Path, required=True, help="GGUF of the draft")
-    arguments.add_argument("--settings", required=True, help="the pair's serve keys with n_max, as JSON")
+    arguments.add_argument("--settings", type=Settings.parse, required=True, help="how the pair is served, as JSON")
     arguments.add_argument("--workloads", type=Path, nargs="+", required=True, help="data files with prompts")
     arguments.add_argument("--workload", required=True, help="name of the workload")
     arguments.add_argument("--prompt", help="id of the prompt; the workload's first where absent")
@@ -208,9 +144,9 @@ def main(argv: list[str] | None = None) -> int:
     def step(options: argparse.Namespace) -> None:
         both = capture_both(
             options.server,
-            first_file(options.target),
+            served.first_file(options.target),
             options.draft,
-            json.loads(options.settings),
+            options.settings,
             prompt_of(options.workloads, options.workload, options.prompt),
             options.format,
             options.predict,

@@ -6,8 +6,9 @@ gives no default to the keys that are tuned: what stands in the config was writt
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,22 @@ class Settings:
     parallel: int | None = None
     tuned_for: str | None = None
     """Workload that the tuned values in use are for; None where none is used."""
+
+    @classmethod
+    def parse(cls, text: str) -> Settings:
+        """Settings from the JSON that a rule gives a step.
+
+        Raises:
+            ValueError: it is not that.
+        """
+        try:
+            return cls(**json.loads(text))
+        except TypeError as error:
+            raise ValueError(str(error)) from error
+
+    def dump(self) -> str:
+        """The settings as JSON, for :meth:`parse`."""
+        return json.dumps(asdict(self))
 
 
 def chosen_pair(pairs: Mapping[str, Any], named: str | None) -> str:

@@ -1,25 +1,22 @@
 """The demo video of the embedded pair: streams of a real llama-server, replayed."""
 
-import json
 from pathlib import Path
 
 import pytest
 import yaml
 
 from demo.pair import corpus
-from scripts import capture, video
+from scripts import capture, serve_command, video
 from scripts.core import BuildError
 from scripts.llama_server import running
 from scripts.video_plan import Track
 from scripts.video_stream import read
+from scripts.workloads import Prompt
 from tests.chain import Chain
 from tests.errors_table import Said
+from tests.video_samples import SETTINGS
 
 PREDICT = 48
-SETTINGS = {
-    **{"context": 1024, "kv_type": "f16", "draft_kv_type": "f16", "checkpoints": 2, "fit_target": 256},
-    **{"threads": 1, "gpu_layers": 0, "n_max": 15},
-}
 pytestmark = pytest.mark.slow
 
 
@@ -37,7 +34,7 @@ def test_a_code_edit_of_the_embedded_pair(models: tuple[Path, Path, Path], tmp_p
     (tmp_path / "edit.yaml").write_text(yaml.safe_dump(workload))
     left, right = tmp_path / "baseline.jsonl", tmp_path / "dflash.jsonl"
     server, target, draft = models
-    arguments = ["--server", server, "--target", target, "--draft", draft, "--settings", json.dumps(SETTINGS)]
+    arguments = ["--server", server, "--target", target, "--draft", draft, "--settings", SETTINGS.dump()]
     arguments += ["--workloads", tmp_path / "edit.yaml", "--workload", "code-edit", "--format", "chat"]
     arguments += ["--predict", PREDICT, "--baseline-out", left, "--dflash-out", right]
     arguments += ["--baseline-log", tmp_path / "one.log", "--dflash-log", tmp_path / "two.log"]
@@ -59,8 +56,8 @@ def test_a_code_edit_of_the_embedded_pair(models: tuple[Path, Path, Path], tmp_p
 
 def test_a_draft_that_never_engages(models: tuple[Path, Path, Path], tmp_path: Path, said: Said) -> None:
     server, target, _ = models
-    command = capture.server_command(server, target, None, SETTINGS)
+    command = serve_command.command(SETTINGS, target, None, server)
     draft = tmp_path / "draft.gguf"
     with running(command, tmp_path / "server.log") as client, pytest.raises(BuildError) as caught:
-        capture.capture(client, capture.Prompt("Hello"), "chat", 8, target, draft)
+        capture.capture(client, Prompt("one", "Hello"), "chat", 8, target, draft)
     said("Demo video: a server that drafts nothing", caught.value)

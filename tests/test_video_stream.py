@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from scripts import capture, core
+from scripts import capture
 from scripts.core import BuildError
 from scripts.llama_server import Piece
 from scripts.video_stream import Stream, check_pair, first_difference, read, write
+from scripts.workloads import Prompt
 from tests.errors_table import Said
-from tests.video_samples import baseline, dflash, written
+from tests.video_samples import SETTINGS, baseline, dflash, written
 
 
 def test_a_stream_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -142,43 +143,11 @@ def test_a_prompt_that_the_workload_has_not(workload: Path, said: Said) -> None:
     said("Demo video: a prompt that the workload has not", caught.value)
 
 
-def test_a_file_that_is_no_workload(tmp_path: Path, said: Said) -> None:
-    (tmp_path / "code.yaml").write_text("prompts: []\n")
-    with pytest.raises(BuildError) as caught:
-        capture.prompt_of([tmp_path / "code.yaml"], "code", None)
-    said("Demo video: a file that is no workload", caught.value)
-
-
-def test_the_target_is_a_file_or_the_first_of_a_list(tmp_path: Path) -> None:
-    core.write_json(tmp_path / "files.json", {"files": ["a-00001-of-00002.gguf", "a-00002-of-00002.gguf"]})
-    assert capture.first_file(tmp_path / "files.json") == tmp_path / "a-00001-of-00002.gguf"
-    assert capture.first_file(tmp_path / "b.gguf") == tmp_path / "b.gguf"
-
-
-def test_a_list_of_no_files(tmp_path: Path, said: Said) -> None:
-    core.write_json(tmp_path / "files.json", {"files": []})
-    with pytest.raises(BuildError) as caught:
-        capture.first_file(tmp_path / "files.json")
-    said("Demo video: a served target without a file", caught.value)
-
-
-def test_both_servers_get_the_same_flags_but_for_the_draft() -> None:
-    settings = {
-        **{"context": 2048, "kv_type": "q8_0", "draft_kv_type": "f16", "checkpoints": 2, "fit_target": 256},
-        **{"n_max": 7, "threads": 1, "gpu_layers": 0},
-    }
-    target, draft = Path("target.gguf"), Path("draft.gguf")
-    plain = capture.server_command(Path("llama-server"), target, None, settings)
-    drafted = capture.server_command(Path("llama-server"), target, draft, settings)
-    assert drafted[: len(plain)] == plain
-    assert drafted[len(plain) :][:6] == ["-md", "draft.gguf", "--spec-type", "draft-dflash", "--spec-draft-n-max", "7"]
-
-
 def test_a_missing_draft(tmp_path: Path, said: Said) -> None:
     for name in ("llama-server", "target.gguf"):
         (tmp_path / name).touch()
     paths = [tmp_path / name for name in ("llama-server", "target.gguf", "draft.gguf")]
     with pytest.raises(BuildError) as caught:
         logs = tmp_path / "one.log", tmp_path / "two.log"
-        capture.capture_both(paths[0], paths[1], paths[2], {}, capture.Prompt("Hello"), "chat", 8, logs)
+        capture.capture_both(paths[0], paths[1], paths[2], SETTINGS, Prompt("one", "Hello"), "chat", 8, logs)
     said("Demo video: a draft that is not there", caught.value)

@@ -5,7 +5,25 @@ from dataclasses import replace
 from pathlib import Path
 
 from scripts.llama_server import Piece
+from scripts.serve_settings import Settings
 from scripts.video_stream import Stream, Timings, write
+
+SETTINGS = Settings(
+    source="local",
+    context=1024,
+    kv_type="f16",
+    draft_kv_type="f16",
+    draft_quant="Q8_0",
+    n_max=15,
+    host="127.0.0.1",
+    port=8080,
+    checkpoints=2,
+    fit_target=256,
+    gpu_layers=0,
+    threads=1,
+    parallel=1,
+)
+"""How the embedded pair is served to be captured."""
 
 WORDS = ["```", "go", "\n", "func", " Sum", "(", "a", ",", " b", " int", ")", " {", "\n", "}", "\n", "```"]
 PROMPT = "<|im_start|>user\nWrite a function.<|im_end|>\n"

@@ -3,6 +3,7 @@ import json
 import re
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(workflow.current_basedir.join("../..")))
@@ -191,17 +192,22 @@ def published(wildcards):
     return [f"results/{pair}/reports/publish.json" for pair in PAIRS if "publish" in PAIRS[pair]]
 
 
+def serving(pair):
+    """How a pair is served on this machine: as its config says, then as tuned."""
+    try:
+        return settings(PAIRS[pair], read_tuned(tuned_file(Path("results", pair))), "the config")
+    except BuildError as error:
+        sys.exit(f"error: {error}")
+
+
 def served_draft(wildcards):
-    """The draft's GGUF that is served: the quant of the config, else the smallest of the usual ones, else the first."""
-    pair = PAIRS[wildcards.pair]
-    usual = [quant for quant in ("Q4_K_M", "Q8_0") if quant in pair["quants"]]
-    return gguf(wildcards.pair, pair["serve"].get("draft_quant") or [*usual, *pair["quants"]][0])
+    """The GGUF of the draft that is served."""
+    return gguf(wildcards.pair, serving(wildcards.pair).draft_quant)
 
 
-def capture_settings(wildcards):
-    """How the servers of the demo video run, as JSON."""
-    pair = PAIRS[wildcards.pair]
-    return json.dumps({"n_max": pair["expect"]["block_size"] - 1, **pair["serve"]})
+def measured_settings(wildcards):
+    """How the servers of a measurement run, as JSON: as the pair is served, one request at a time."""
+    return replace(serving(wildcards.pair), parallel=1).dump()
 
 
 def video_prompt(wildcards):
@@ -233,11 +239,7 @@ def serve_inputs(wildcards):
     pair = serve_pair(wildcards)
     if PAIRS[pair]["serve"]["source"] == "hub":
         return []
-    try:
-        chosen = settings(PAIRS[pair], read_tuned(tuned_file(Path("results", pair))), "the config")
-    except BuildError as error:
-        sys.exit(f"error: {error}")
-    return [gguf(pair, chosen.draft_quant), *fetched_target(pair)]
+    return [gguf(pair, serving(pair).draft_quant), *fetched_target(pair)]
 
 
 def serve_options(wildcards):

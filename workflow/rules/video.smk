@@ -18,7 +18,7 @@ rule capture_stream:
     threads: 64
     params:
         toolchain=subpath(input.server, parent=True),
-        settings=capture_settings,
+        settings=measured_settings,
         prompt=video_prompt,
     message:
         "capture one answer of {wildcards.pair} without and with the draft"
