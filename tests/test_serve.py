@@ -54,6 +54,9 @@ def run(*arguments: str) -> int:
     return serve.main([KEY, "--server", "bin/llama-server", *arguments])
 
 
+LOGGED = ["--no-repack", "--no-warmup", "-fit", "off", "-v"]
+"""To log what is allocated, and to load each model once; weights may else be held again, arranged for this CPU."""
+
 LOCAL = (
     f"bin/llama-server -m results/{KEY}/source/target_gguf/Target-Q8_0.gguf -md results/{KEY}/gguf/{DRAFT}-Q4_K_M.gguf "
     "--spec-type draft-dflash --spec-draft-n-max 15 --no-mmproj -fa on --jinja -ctxcp 2 -fitt 256 -c 4096 "
@@ -180,8 +183,7 @@ def test_the_plan_is_what_the_embedded_pair_takes(
     keys = {"context": context, "kv_type": kv_type, "draft_kv_type": kv_type, "draft_quant": "bf16", "threads": 1}
     raw["pairs"][KEY] |= {"serve": keys, "target_gguf": {"path": str(target)}}
     entry = config.validated(raw)["pairs"][KEY]
-    # Weights of some types are held a second time, arranged for this CPU; -v logs what was allocated.
-    start = serve.prepare(entry, chain.results, binary, None, "config", ["--no-repack", "-v"])
+    start = serve.prepare(entry, chain.results, binary, None, "config", LOGGED)
     command = start.command.copy()
     del command[command.index("--host") : command.index("--port") + 2]
     with llama_server.running(command, log) as client:
@@ -242,7 +244,7 @@ def test_the_embedded_pair_is_served(chain: Chain, pair_repos: Path, binary: Pat
 @pytest.mark.slow
 def test_the_real_server_knows_every_flag(binary: Path) -> None:
     check_flags(binary, fake_server.FLAGS)
-    with pytest.raises(BuildError, match=r"llama-server of 0 \(\w+\) does not know --none-such, -q9"):
+    with pytest.raises(BuildError, match=r"llama-server of \S+ \(.*commit \w+\) does not know --none-such, -q9"):
         check_flags(binary, ["--none-such", "-m", "-q9"])
 
 
@@ -263,7 +265,7 @@ def test_the_plan_of_the_9b_is_what_llama_server_allocates(
     entry = config.validated(copy.deepcopy(RAW))["pairs"][KEY]
     entry["serve"] |= {"kv_type": "q8_0", "draft_kv_type": "q8_0", "parallel": 1, "threads": 1}
     chosen = settings(entry, {}, "config")
-    command = [*serve_command.command(chosen, target, draft, binary), "--no-repack", "--no-warmup", "-v"]
+    command = [*serve_command.command(chosen, target, draft, binary), *LOGGED]
     with llama_server.running(command, tmp_path / "server.log"):
         pass
     made = serve.plan(serve.Start(command, chosen, target, draft), binary)
@@ -299,4 +301,3 @@ def test_what_snakemake_serves(tmp_path: Path) -> None:
     two = planned("two.yaml")
     assert two.returncode == 1
     assert two.stderr.splitlines()[-1].startswith("error: the config has 2 pairs (serve_pair in the config): name one")
-    assert planned("two.yaml", "--config", "serve_pair=other").returncode == 0
