@@ -13,13 +13,16 @@ from typing import Any
 import pytest
 import yaml
 
-from scripts import config, llama_server, serve
+from scripts import config, llama_server, serve, serve_command
 from scripts.core import BuildError
 from scripts.memory_log import checkpoints, measured
 from scripts.memory_model import checkpoint
+from scripts.serve_settings import settings
 from scripts.toolchain_probe import check_flags
+from scripts.verify_gguf import open_gguf
 from tests import fake_server, memory_samples
-from tests.chain import KEY, Chain
+from tests.chain import KEY, OPTIONS, Chain
+from tests.chain import copy as copy_of_the_project
 from tests.errors_table import Said
 
 RAW: dict[str, Any] = yaml.safe_load((config.ROOT / "demo" / "config.yaml").read_text())
@@ -50,6 +53,9 @@ def write(folder: Path, **keys: Any) -> None:
 def run(*arguments: str) -> int:
     return serve.main([KEY, "--server", "bin/llama-server", *arguments])
 
+
+LOGGED = ["--no-repack", "--no-warmup", "-fit", "off", "-v"]
+"""To log what is allocated, and to load each model once; weights may else be held again, arranged for this CPU."""
 
 LOCAL = (
     f"bin/llama-server -m results/{KEY}/source/target_gguf/Target-Q8_0.gguf -md results/{KEY}/gguf/{DRAFT}-Q4_K_M.gguf "
@@ -177,8 +183,7 @@ def test_the_plan_is_what_the_embedded_pair_takes(
     keys = {"context": context, "kv_type": kv_type, "draft_kv_type": kv_type, "draft_quant": "bf16", "threads": 1}
     raw["pairs"][KEY] |= {"serve": keys, "target_gguf": {"path": str(target)}}
     entry = config.validated(raw)["pairs"][KEY]
-    # Weights of some types are held a second time, arranged for this CPU; -v logs what was allocated.
-    start = serve.prepare(entry, chain.results, binary, None, "config", ["--no-repack", "-v"])
+    start = serve.prepare(entry, chain.results, binary, None, "config", LOGGED)
     command = start.command.copy()
     del command[command.index("--host") : command.index("--port") + 2]
     with llama_server.running(command, log) as client:
@@ -206,6 +211,7 @@ def test_the_embedded_pair_is_served(chain: Chain, pair_repos: Path, binary: Pat
     raw["pairs"][KEY] |= {"target_gguf": {"path": str(target)}, "serve": {"port": port, "threads": 1, "parallel": 1}}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(raw))
     command = [sys.executable, "-m", "scripts.serve", KEY, "--configfile", str(tmp_path / "config.yaml")]
+    command += ["--server", str(binary)]  # the chain builds no server
     log = tmp_path / "served.log"
     with (
         log.open("w") as stream,
@@ -238,5 +244,60 @@ def test_the_embedded_pair_is_served(chain: Chain, pair_repos: Path, binary: Pat
 @pytest.mark.slow
 def test_the_real_server_knows_every_flag(binary: Path) -> None:
     check_flags(binary, fake_server.FLAGS)
-    with pytest.raises(BuildError, match=r"llama-server of 0 \(\w+\) does not know --none-such, -q9"):
+    with pytest.raises(BuildError, match=r"llama-server of \S+ \(.*commit \w+\) does not know --none-such, -q9"):
         check_flags(binary, ["--none-such", "-m", "-q9"])
+
+
+@pytest.mark.slow
+def test_the_plan_of_the_9b_is_what_llama_server_allocates(
+    chain: Chain, pair_repos: Path, binary: Path, tmp_path: Path
+) -> None:
+    """Files of the real shapes with holes for data, loaded and not run: the target's buffer grows with a request."""
+    tokenizers = [
+        {key: value for key, value in open_gguf(path).values.items() if key.startswith("tokenizer.ggml.")}
+        for path in (
+            pair_repos / "finetune-gguf" / "TinyQwen3.5-Coder-Q8_0.gguf",
+            chain.results / "gguf" / f"{DRAFT}-bf16.gguf",
+        )
+    ]
+    target = memory_samples.target(tmp_path / "target.gguf", tokenizer=tokenizers[0])
+    draft = memory_samples.draft(tmp_path / "draft.gguf", tokenizer=tokenizers[1])
+    entry = config.validated(copy.deepcopy(RAW))["pairs"][KEY]
+    entry["serve"] |= {"kv_type": "q8_0", "draft_kv_type": "q8_0", "parallel": 1, "threads": 1}
+    chosen = settings(entry, {}, "config")
+    command = [*serve_command.command(chosen, target, draft, binary), *LOGGED]
+    with llama_server.running(command, tmp_path / "server.log"):
+        pass
+    made = serve.plan(serve.Start(command, chosen, target, draft), binary)
+    seen = dict(measured((tmp_path / "server.log").read_text(errors="replace")))
+    del seen["target", "compute buffer"]
+    planned: dict[tuple[str, str], float]
+    planned = {(item.model, item.what): item.bytes for item in made.items if (item.model, item.what) in seen}
+    for name, size in planned.items():
+        print(f"9B {name}: planned {size / 2**20:.2f} MiB, allocated {seen[name] / 2**20:.2f} MiB")
+    assert len(planned) == len(seen) == 6
+    assert planned == {name: pytest.approx(size, rel=0.1) for name, size in seen.items()}
+    target.unlink()
+    draft.unlink()
+
+
+@pytest.mark.slow
+def test_what_snakemake_serves(tmp_path: Path) -> None:
+    folder = copy_of_the_project(tmp_path / "copy")
+    raw = copy.deepcopy(RAW)
+    raw["pairs"][KEY]["target_gguf"] = {"path": "target.gguf"}
+    memory_samples.target(folder / "target.gguf")
+    (folder / "one.yaml").write_text(yaml.safe_dump(raw))
+    raw["pairs"]["other"] = raw["pairs"][KEY] | {"name": "Other"}
+    (folder / "two.yaml").write_text(yaml.safe_dump(raw))
+
+    def planned(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "snakemake", "-n", "serve", "--configfile", *arguments, *OPTIONS]
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+
+    one = planned("one.yaml")
+    assert one.returncode == 0, one.stderr
+    assert {"serve", "quantize", "toolchain_build"} <= set(one.stdout.split())
+    two = planned("two.yaml")
+    assert two.returncode == 1
+    assert two.stderr.splitlines()[-1].startswith("error: the config has 2 pairs (serve_pair in the config): name one")
