@@ -21,6 +21,7 @@ wildcard_constraints:
 
 localrules:
     all,
+    bench,
     publish,
     publish_dry_run,
 
@@ -40,6 +41,7 @@ include: "workflow/rules/convert.smk"
 include: "workflow/rules/quantize.smk"
 include: "workflow/rules/verify.smk"
 include: "workflow/rules/mlx.smk"
+include: "workflow/rules/bench.smk"
 include: "workflow/rules/card.smk"
 include: "workflow/rules/publish.smk"
 

@@ -66,7 +66,9 @@ def write(measured: Measured, report: Report, title: str, predict: int, out: Pat
             stream.write(json.dumps(record, ensure_ascii=False) + "\n")
     rows = report.figures["rows"]
     with core.atomic(out / "table.md") as temporary:
-        temporary.write_text(bench_summary.table(rows).to_markdown(index=False) + "\n", encoding="utf-8")
+        temporary.write_text(
+            bench_summary.table(rows).to_markdown(index=False, disable_numparse=True) + "\n", encoding="utf-8"
+        )
     bench_plot.save(bench_plot.draw(rows, title), out / "bench")
 
 
@@ -141,7 +143,7 @@ def _step(options: argparse.Namespace) -> None:
     title = options.title or (options.draft.stem if options.draft else "baseline and DFlash")
     write(measured, report, title, settings["predict"], options.out)
     report.write(options.report)
-    print(bench_summary.table(report.figures["rows"]).to_markdown(index=False))
+    print(bench_summary.markdown(report.figures["rows"]))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import scripts
 
 LIBRARIES = {
     *("core", "hub", "locks", "process", "preflight", "runs"),
-    *("draft_config", "gguf_remote", "safetensors_header", "usage"),
+    *("draft_config", "gguf_remote", "llama_server", "machine", "safetensors_header", "usage"),
 }
 """Modules without a front: what the steps share. Parts of a step, as verify_types, have none either."""
 
@@ -18,7 +18,7 @@ STEPS = sorted(
     module.name
     for module in pkgutil.iter_modules(scripts.__path__)
     if module.name not in LIBRARIES
-    and not any(module.name.startswith(f"{step}_") for step in ("toolchain", "verify", "vocab"))
+    and not any(module.name.startswith(f"{step}_") for step in ("bench", "toolchain", "verify", "vocab"))
 )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(workflow.current_basedir.join("../..")))
 
-from scripts import preflight, runs
+from scripts import preflight, runs, workloads
 from scripts.config import validated
 from scripts.core import BuildError, errors_in, use_this_python
 from scripts.lock import lock, wanted
@@ -62,7 +62,11 @@ def gguf(pair, quant):
 def finished(pairs):
     """Everything the default target builds: the closed release of every pair, and its MLX folder where asked for."""
     files = [f"results/{pair}/release/SHA256SUMS" for pair in pairs]
-    return files + [f"results/{pair}/reports/mlx.json" for pair in pairs if PAIRS[pair]["mlx"]]
+    files += [f"results/{pair}/reports/mlx.json" for pair in pairs if PAIRS[pair]["mlx"]]
+    # Measured where the config asks for it; what is asked for is a key of the pair and the name of its report.
+    return files + [
+        f"results/{pair}/reports/{step}.json" for step in ("bench", "gate") for pair in pairs if PAIRS[pair][step]
+    ]
 
 
 def roles(pair):
@@ -168,3 +172,79 @@ def publish_options(wildcards):
 def published(wildcards):
     """The publish reports of every pair that has a place to be published."""
     return [f"results/{pair}/reports/publish.json" for pair in PAIRS if "publish" in PAIRS[pair]]
+
+
+def served_gguf(wildcards):
+    """The target as it is served: a GGUF of this machine, or the list of the files that were fetched of it."""
+    path = PAIRS[wildcards.pair]["target_gguf"].get("path")
+    return path or f"results/{wildcards.pair}/source/target_gguf/files.json"
+
+
+def measurable(pairs):
+    """The pairs that can be measured: those with a target to serve."""
+    return [pair for pair in pairs if "target_gguf" in PAIRS[pair]]
+
+
+def served_quant(wildcards):
+    """The quant of the draft that is served: the configured one, else what llama.cpp would take, else the first."""
+    pair = PAIRS[wildcards.pair]
+    preferred = [quant for quant in ("Q4_K_M", "Q8_0") if quant in pair["quants"]]
+    return pair["serve"].get("draft_quant", (preferred + pair["quants"])[0])
+
+
+def serve_settings(wildcards):
+    """How the pair is served, as JSON, the number of drafted tokens included."""
+    pair = PAIRS[wildcards.pair]
+    return json.dumps({"n_max": pair["expect"]["block_size"] - 1} | pair["serve"])
+
+
+def workload_files(wildcards):
+    """The files of the workloads; one that is not here is looked for in the project."""
+    return [str(workloads.find(name)) for name in CONFIG["bench"]["workloads"]]
+
+
+def acceptance_settings(wildcards):
+    """The config keys that acceptance depends on, as JSON."""
+    return json.dumps({key: CONFIG["bench"][key] for key in ("workloads", "formats", "predict")})
+
+
+def bench_settings(wildcards):
+    """The config keys that a measurement depends on, as JSON."""
+    return json.dumps({key: value for key, value in CONFIG["bench"].items() if key != "margin"})
+
+
+def bench_draft(wildcards):
+    """The draft's GGUF that is measured."""
+    return gguf(wildcards.pair, served_quant(wildcards))
+
+
+def bench_models(wildcards):
+    """What has to be there to start the servers of a measurement; nothing where they run already."""
+    if "urls" in CONFIG["bench"]:
+        return []
+    verified = f"results/{wildcards.pair}/reports/gguf-{served_quant(wildcards)}.json"
+    return [f"{TOOLCHAIN}/llama-server.json", served_gguf(wildcards), bench_draft(wildcards), verified]
+
+
+def bench_options(wildcards):
+    """The options that name these files."""
+    if "urls" in CONFIG["bench"]:
+        return []
+    server = f"{TOOLCHAIN}/bin/llama-server"
+    return ["--server", server, "--target", served_gguf(wildcards), "--draft", bench_draft(wildcards)]
+
+
+def acceptance_reports(wildcards):
+    """The acceptance reports of a pair's quants, bf16 apart."""
+    quants = [quant for quant in PAIRS[wildcards.pair]["quants"] if quant != "bf16"]
+    return [f"results/{wildcards.pair}/reports/acceptance-{quant}.json" for quant in quants]
+
+
+def gate_report(wildcards):
+    """The gate's report, where the pair has a gate: without it nothing is published."""
+    return [f"results/{wildcards.pair}/reports/gate.json"] if PAIRS[wildcards.pair]["gate"] else []
+
+
+def whole_machine(wildcards):
+    """Every core that Snakemake may use: what is measured must not share the machine with another job."""
+    return workflow.cores or 1
