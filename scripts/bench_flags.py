@@ -14,6 +14,12 @@ from scripts.core import BuildError
 from scripts.gguf_remote import parts
 from scripts.llama_server import Client
 
+KEYS = ("context", "kv_type", "draft_kv_type", "n_max", "gpu_layers", "threads", "checkpoints", "fit_target")
+"""The keys of the config's ``serve`` section that :func:`command` reads."""
+
+KV_TYPE = "f16"
+"""Of both models where nothing is said: quantized caches of a draft have cost acceptance in some builds."""
+
 
 def command(settings: Mapping[str, Any], target: Path, draft: Path | None, binary: Path) -> list[str]:
     """The command that serves a target, with a draft or without; host and port are the caller's.
@@ -24,7 +30,7 @@ def command(settings: Mapping[str, Any], target: Path, draft: Path | None, binar
         draft: GGUF of the draft; None for the baseline, which differs in nothing else.
         binary: llama-server.
     """
-    kv, draft_kv = settings["kv_type"], settings["draft_kv_type"]
+    kv, draft_kv = (settings.get(key, KV_TYPE) for key in ("kv_type", "draft_kv_type"))
     words = [str(binary), "-m", str(target), "-c", str(settings["context"]), "-ctk", kv, "-ctv", kv]
     words += ["--no-mmproj", "-fa", "on", "--jinja", "-ctxcp", str(settings["checkpoints"])]
     words += ["-fitt", str(settings["fit_target"]), "-np", "1", "--no-webui"]

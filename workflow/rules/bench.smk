@@ -18,7 +18,7 @@ rule acceptance:
     params:
         server=subpath(input.server, parent=True),
         target=served_gguf,
-        serve=serve_settings,
+        serve=measured_serving,
         bench=acceptance_settings,
     message:
         "measure how much of the {wildcards.quant} file the target of {wildcards.pair} accepts"
@@ -73,7 +73,7 @@ rule bench_pair:
     threads: whole_machine
     params:
         models=bench_options,
-        serve=serve_settings,
+        serve=measured_serving,
         bench=bench_settings,
         title=lookup(within=PAIRS, dpath="{pair}/name"),
         folder=subpath(output.raw, parent=True),

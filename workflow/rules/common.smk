@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(workflow.current_basedir.join("../..")))
 
-from scripts import preflight, runs, workloads
+from scripts import bench_flags, preflight, runs, workloads
 from scripts.config import validated
 from scripts.core import BuildError, errors_in, use_this_python
 from scripts.lock import lock, wanted
@@ -192,10 +192,11 @@ def served_quant(wildcards):
     return pair["serve"].get("draft_quant", (preferred + pair["quants"])[0])
 
 
-def serve_settings(wildcards):
-    """How the pair is served, as JSON, the number of drafted tokens included."""
+def measured_serving(wildcards):
+    """How the pair is served while it is measured, as JSON: what changes a figure, so neither address nor modes."""
     pair = PAIRS[wildcards.pair]
-    return json.dumps({"n_max": pair["expect"]["block_size"] - 1} | pair["serve"])
+    serve = {"n_max": pair["expect"]["block_size"] - 1} | pair["serve"]
+    return json.dumps({key: value for key, value in serve.items() if key in bench_flags.KEYS})
 
 
 def workload_files(wildcards):
