@@ -10,6 +10,7 @@ if exists("config.yaml"):
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/measuring.smk"
 
 
 wildcard_constraints:
@@ -21,6 +22,7 @@ wildcard_constraints:
 
 localrules:
     all,
+    bench,
     publish,
     publish_dry_run,
     tune,
@@ -42,6 +44,7 @@ include: "workflow/rules/convert.smk"
 include: "workflow/rules/quantize.smk"
 include: "workflow/rules/verify.smk"
 include: "workflow/rules/mlx.smk"
+include: "workflow/rules/bench.smk"
 include: "workflow/rules/tune.smk"
 include: "workflow/rules/card.smk"
 include: "workflow/rules/publish.smk"

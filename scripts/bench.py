@@ -17,6 +17,7 @@ from scripts import bench_flags, bench_plot, bench_run, bench_summary, config, c
 from scripts.bench_run import BASELINE, DFLASH, Measured
 from scripts.core import BuildError, Report
 from scripts.llama_server import SEED
+from scripts.serve_settings import Settings
 
 TARGET = ("repo", "commit", "quant")
 """What a report on the served target says of where it is from."""
@@ -66,7 +67,9 @@ def write(measured: Measured, report: Report, title: str, predict: int, out: Pat
             stream.write(json.dumps(record, ensure_ascii=False) + "\n")
     rows = report.figures["rows"]
     with core.atomic(out / "table.md") as temporary:
-        temporary.write_text(bench_summary.table(rows).to_markdown(index=False) + "\n", encoding="utf-8")
+        temporary.write_text(
+            bench_summary.table(rows).to_markdown(index=False, disable_numparse=True) + "\n", encoding="utf-8"
+        )
     bench_plot.save(bench_plot.draw(rows, title), out / "bench")
 
 
@@ -86,7 +89,7 @@ def add_models(arguments: argparse.ArgumentParser) -> None:
     arguments.add_argument("--server", type=Path, help="llama-server; not used with bench.urls")
     arguments.add_argument("--target", type=Path, help="the target's GGUF, or a JSON file that lists its files")
     arguments.add_argument("--draft", type=Path, help="the draft's GGUF")
-    arguments.add_argument("--serve", type=json.loads, default={}, help="JSON: the config's serve section with n_max")
+    arguments.add_argument("--settings", type=Settings.parse, help="how the servers are started, as JSON")
     arguments.add_argument("--bench", type=json.loads, default={}, help="JSON: the config's bench section")
 
 
@@ -96,7 +99,7 @@ def models(options: argparse.Namespace) -> bench_flags.Models:
     Raises:
         BuildError: one is not given or missing.
     """
-    for name in ("server", "target", "draft"):
+    for name in ("server", "target", "draft", "settings"):
         if getattr(options, name) is None:
             raise BuildError(f"no --{name} given", "bench", "name it, or give two running servers in bench.urls")
     stem = options.log or options.report
@@ -104,7 +107,7 @@ def models(options: argparse.Namespace) -> bench_flags.Models:
         binary=options.server,
         target=bench_flags.target_files(options.target),
         draft=options.draft,
-        settings=config.section("serve", options.serve, "--serve"),
+        settings=options.settings,
         logs=stem.with_suffix(""),
     )
 
@@ -141,7 +144,7 @@ def _step(options: argparse.Namespace) -> None:
     title = options.title or (options.draft.stem if options.draft else "baseline and DFlash")
     write(measured, report, title, settings["predict"], options.out)
     report.write(options.report)
-    print(bench_summary.table(report.figures["rows"]).to_markdown(index=False))
+    print(bench_summary.markdown(report.figures["rows"]))
 
 
 if __name__ == "__main__":

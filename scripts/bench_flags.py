@@ -8,36 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from scripts import core, llama_server
+from scripts import core, llama_server, serve_command
 from scripts.bench_run import BASELINE, DFLASH, Open
 from scripts.core import BuildError
 from scripts.gguf_remote import parts
 from scripts.llama_server import Client
-
-
-def command(settings: Mapping[str, Any], target: Path, draft: Path | None, binary: Path) -> list[str]:
-    """The command that serves a target, with a draft or without; host and port are the caller's.
-
-    Args:
-        settings: the config's ``serve`` section, defaults filled in, ``n_max`` set.
-        target: GGUF; of a split one, the first file.
-        draft: GGUF of the draft; None for the baseline, which differs in nothing else.
-        binary: llama-server.
-    """
-    kv, draft_kv = settings["kv_type"], settings["draft_kv_type"]
-    words = [str(binary), "-m", str(target), "-c", str(settings["context"]), "-ctk", kv, "-ctv", kv]
-    words += ["--no-mmproj", "-fa", "on", "--jinja", "-ctxcp", str(settings["checkpoints"])]
-    words += ["-fitt", str(settings["fit_target"]), "-np", "1", "--no-webui"]
-    if "threads" in settings:
-        words += ["-t", str(settings["threads"])]
-    if "gpu_layers" in settings:
-        words += ["-ngl", str(settings["gpu_layers"])]
-    if draft is not None:
-        words += ["-md", str(draft), "--spec-type", "draft-dflash", "--spec-draft-n-max", str(settings["n_max"])]
-        words += ["-ctkd", draft_kv, "-ctvd", draft_kv]
-        if "gpu_layers" in settings:
-            words += ["-ngld", str(settings["gpu_layers"])]
-    return words
+from scripts.serve_settings import Settings
 
 
 def plain(words: list[str]) -> list[str]:
@@ -81,8 +57,7 @@ class Models:
     binary: Path
     target: list[Path]
     draft: Path
-    settings: Mapping[str, Any]
-    """The config's ``serve`` section."""
+    settings: Settings
     logs: Path
     """Path of the servers' logs, but for their ending."""
 
@@ -90,19 +65,17 @@ class Models:
         """Check what is there.
 
         Raises:
-            BuildError: the program or the draft is missing, or the settings name no ``n_max``.
+            BuildError: the program or the draft is missing.
         """
         for path, do in ((self.binary, "build llama-server"), (self.draft, "build the draft")):
             if not path.is_file():
                 raise BuildError("file is missing", path, do)
-        if "n_max" not in self.settings:
-            raise BuildError("serve names no n_max", "--serve", "give n_max, at most block size - 1")
 
     def commands(self) -> dict[str, list[str]]:
         """The command of each side."""
         return {
-            BASELINE: command(self.settings, self.target[0], None, self.binary),
-            DFLASH: command(self.settings, self.target[0], self.draft, self.binary),
+            BASELINE: serve_command.command(self.settings, self.target[0], None, self.binary),
+            DFLASH: serve_command.command(self.settings, self.target[0], self.draft, self.binary),
         }
 
     def openers(self) -> dict[str, Open]:
@@ -118,7 +91,7 @@ class Models:
             "target": describe(self.target, "target"),
             "draft": describe([self.draft], "draft"),
             "flags": {side: plain(one)[1:] for side, one in self.commands().items()},
-            "n_max": self.settings["n_max"],
+            "n_max": self.settings.n_max,
         }
 
 

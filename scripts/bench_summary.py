@@ -233,6 +233,11 @@ def table(found: Sequence[dict[str, Any]]) -> pd.DataFrame:
     )
 
 
+def markdown(found: Sequence[dict[str, Any]]) -> str:
+    """The table as Markdown, figures as they are rounded there."""
+    return str(table(found).to_markdown(index=False, disable_numparse=True))
+
+
 def _number(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
 
@@ -245,4 +250,4 @@ def _shown(value: dict[str, float] | None, digits: int) -> str:
     if value is None:
         return "-"
     median, least, most = (f"{value[key]:.{digits}f}" for key in ("median", "min", "max"))
-    return f"{median} ({least} to {most})"
+    return median if least == most else f"{median} ({least} to {most})"

@@ -79,6 +79,13 @@ def validated(config: Any, where: str | Path = "config") -> dict[str, Any]:
                 where,
                 "give repo and quant, or path of a file on this machine",
             )
+        measured = [step for step in ("bench", "gate") if pair[step]]
+        if measured and served is None:
+            raise BuildError(
+                f"pairs.{key}.{measured[0]} is true and there is no target to measure with",
+                where,
+                "give target_gguf, or leave it out",
+            )
         first, last = pair["expect"].get("added_token_ids", [0, 0])
         if first > last:
             raise BuildError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,11 @@ def chosen_pair(pairs: Mapping[str, Any], named: str | None) -> str:
         do = f"name one of them: snakemake --cores 1 serve --config serve_pair={next(iter(pairs))}"
         raise BuildError(what, "serve_pair in the config", do)
     return named
+
+
+def for_measuring(settings: Settings) -> Settings:
+    """The settings with one request at a time, and without what changes no figure: where they come from and listen."""
+    return replace(settings, source="local", host="127.0.0.1", port=0, parallel=1, tuned_for=None)
 
 
 def tuned_file(results: Path) -> Path:

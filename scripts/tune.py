@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from scripts import bench_run, core, llama_server, serve_command, serve_settings, served, tune_plot, workloads
+from scripts import bench_run, core, llama_server, serve_command, served, tune_plot, workloads
 from scripts.bench_run import BASELINE, DFLASH, Measured
 from scripts.core import BuildError, Report
 from scripts.serve_settings import Settings
@@ -99,7 +99,7 @@ def measuring(
 
     def measure(setting: Setting, loads: Sequence[Workload]) -> Measured:
         draft = None if setting.n_max is None else drafts[setting.draft_quant]
-        wanted = replace(settings, kv_type=setting.kv_type, draft_kv_type=setting.draft_kv_type, parallel=1)
+        wanted = replace(settings, kv_type=setting.kv_type, draft_kv_type=setting.draft_kv_type)
         if setting.n_max is not None:
             wanted = replace(wanted, n_max=setting.n_max)
         command = serve_command.command(wanted, target, draft, server)
@@ -115,7 +115,8 @@ def tune(
     target: Path,
     drafts: Mapping[str, Path],
     *,
-    pair: Mapping[str, Any],
+    settings: Settings,
+    block_size: int,
     bench: Mapping[str, Any],
     tuning: Mapping[str, Any],
 ) -> Search:
@@ -125,21 +126,19 @@ def tune(
         server: the llama-server binary.
         target: GGUF of the target, the first of a split one.
         drafts: GGUF of the draft by quant.
-        pair: ``serve``, ``quants`` and ``expect`` of the pair's config.
+        settings: how the pair is served as long as nothing was tuned.
+        block_size: of the draft; values of n_max that it is too short for are left out.
         bench: ``workloads``, ``formats`` and ``predict`` of the config.
         tuning: ``budget``, ``n_max``, ``kv_types``, ``draft_kv_types`` of the config.
-
-    Values of n_max that the draft's blocks are too short for are left out.
 
     Raises:
         BuildError: no n-max is possible, a server fails, or the draft never engages.
     """
-    loads, block_size = workloads.load_all(bench["workloads"]), pair["expect"]["block_size"]
+    loads = workloads.load_all(bench["workloads"])
     values = [value for value in tuning["n_max"] if value < block_size]
     if not values:
         what = f"no n_max in {tuning['n_max']} is below the block size {block_size}"
         raise BuildError(what, "tune.n_max", f"name values up to {block_size - 1}")
-    settings = serve_settings.settings(pair, {}, "the config")
     start = Setting(max(values), settings.draft_quant, settings.kv_type, settings.draft_kv_type)
     with tempfile.TemporaryDirectory(prefix="tune-") as logs:
         measure = measuring(server, target, drafts, settings, bench["formats"], bench["predict"], Path(logs))
@@ -187,9 +186,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.add_argument("--server", required=True, type=Path, help="the llama-server binary")
     arguments.add_argument("--target", required=True, type=Path, help="GGUF of the target, or the report of its fetch")
     arguments.add_argument("--drafts", required=True, nargs="+", metavar="QUANT=FILE", help="GGUFs of the draft")
-    arguments.add_argument(
-        "--pair", required=True, type=json.loads, help='JSON: "serve", "quants" and "expect" of the pair'
-    )
+    arguments.add_argument("--settings", required=True, type=Settings.parse, help="how the pair is served, as JSON")
+    arguments.add_argument("--block-size", required=True, type=int, help="of the draft")
     for name in ("bench", "tune"):
         arguments.add_argument(f"--{name}", required=True, type=json.loads, help=f"JSON: `{name}` of the config")
     arguments.add_argument("--out", required=True, type=Path, help="folder for trials and plots")
@@ -208,7 +206,8 @@ def _step(options: argparse.Namespace) -> None:
         options.server,
         served.first_file(options.target),
         drafts,
-        pair=options.pair,
+        settings=options.settings,
+        block_size=options.block_size,
         bench=options.bench,
         tuning=options.tune,
     )

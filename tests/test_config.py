@@ -44,6 +44,13 @@ def test_defaults_do_not_change_the_given_config() -> None:
     assert given == GOOD
 
 
+def _unserved(**changes: Any) -> dict[str, Any]:
+    """The good config without a target to serve, one key of the pair changed."""
+    given = _broken(f"pairs/{PAIR}/target_gguf")
+    given["pairs"][PAIR] |= changes
+    return given
+
+
 BAD: list[tuple[str, dict[str, Any], str]] = [
     ("no pairs", _broken("pairs"), "key pairs is missing in the top level"),
     ("a pair without a name", _broken(f"pairs/{PAIR}/name"), f"key name is missing in pairs.{PAIR}"),
@@ -73,6 +80,12 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
         _broken(f"pairs/{PAIR}/target_gguf/quant"),
         "target_gguf gives repo .*: give repo and quant, or",
     ),
+    (
+        "a pair to measure without a target",
+        _unserved(bench=True),
+        "bench is true and there is no target to measure with",
+    ),
+    ("a gate without a target", _unserved(gate=True), "gate is true and there is no target to measure with"),
     ("an empty served target", _broken(f"pairs/{PAIR}/target_gguf", {}), "target_gguf gives nothing"),
     (
         "a range of ids backwards",

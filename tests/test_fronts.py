@@ -11,15 +11,19 @@ import scripts
 LIBRARIES = {
     *("core", "hub", "locks", "process", "preflight", "runs"),
     *("llama_server", "memory_free", "memory_log", "memory_model", "serve_command", "serve_settings"),
-    *("draft_config", "gguf_remote", "safetensors_header", "usage"),
+    *("draft_config", "gguf_remote", "machine", "safetensors_header", "usage"),
 }
 """Modules without a front: what the steps share. Parts of a step, as verify_types, have none either."""
+
+SPLIT = ("bench", "toolchain", "tune", "verify", "video", "vocab")
 
 STEPS = sorted(
     module.name
     for module in pkgutil.iter_modules(scripts.__path__)
     if module.name not in LIBRARIES
-    and not any(module.name.startswith(f"{step}_") for step in ("toolchain", "verify", "vocab", "video"))
+    and not any(
+        module.name.startswith(f"{step}_") for step in ("bench", "toolchain", "tune", "verify", "video", "vocab")
+    )
 )
 
 

@@ -14,6 +14,7 @@ from scripts.llama_server import Answer
 from scripts.tune_search import Search, Setting
 from scripts.workloads import Prompt, Workload
 from tests.errors_table import Said
+from tests.video_samples import SETTINGS
 
 LOADS = [Workload(name, "made up", tuple(Prompt(f"p{n}", "text") for n in range(4))) for name in ("edit", "new")]
 START = Setting(15, "Q4_K_M", "f16", "f16")
@@ -148,5 +149,5 @@ def test_a_block_that_is_shorter_than_every_n_max(tmp_path: Path, said: Said) ->
     bench = {"workloads": ["workflow/workloads/prose.yaml"], "formats": ["chat"], "predict": 8}
     tuning = {"n_max": [8, 15], "kv_types": ["f16"], "draft_kv_types": ["f16"], "budget": 10}
     with pytest.raises(BuildError, match=r"no n_max in \[8, 15\] is below the block size 8") as caught:
-        tune.tune(tmp_path, tmp_path, {}, pair={"expect": {"block_size": 8}}, bench=bench, tuning=tuning)
+        tune.tune(tmp_path, tmp_path, {}, settings=SETTINGS, block_size=8, bench=bench, tuning=tuning)
     said("Tune: every n-max exceeds the block", caught.value)

@@ -3,7 +3,6 @@ import json
 import re
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(workflow.current_basedir.join("../..")))
@@ -12,7 +11,6 @@ from scripts import preflight, runs
 from scripts.config import validated
 from scripts.core import BuildError, errors_in, use_this_python
 from scripts.lock import lock, wanted
-from scripts.serve_settings import chosen_pair, read_tuned, settings, tuned_file
 from scripts.toolchain import parse_spec, toolchain_id
 from scripts.verify_types import check_quants
 
@@ -64,7 +62,11 @@ def gguf(pair, quant):
 def finished(pairs):
     """Everything the default target builds: the closed release of every pair, and its MLX folder where asked for."""
     files = [f"results/{pair}/release/SHA256SUMS" for pair in pairs]
-    return files + [f"results/{pair}/reports/mlx.json" for pair in pairs if PAIRS[pair]["mlx"]]
+    files += [f"results/{pair}/reports/mlx.json" for pair in pairs if PAIRS[pair]["mlx"]]
+    # Measured where the config asks for it; what is asked for is a key of the pair and the name of its report.
+    return files + [
+        f"results/{pair}/reports/{step}.json" for step in ("bench", "gate") for pair in pairs if PAIRS[pair][step]
+    ]
 
 
 def roles(pair):
@@ -119,26 +121,6 @@ def served_file(wildcards):
     return [path] if path else []
 
 
-def served_gguf(wildcards):
-    """The served target, as a file of this machine or as the report on the files that were fetched."""
-    return PAIRS[wildcards.pair]["target_gguf"].get("path", f"results/{wildcards.pair}/source/target_gguf/files.json")
-
-
-def measured_drafts(wildcards):
-    """Every GGUF of the draft, as `QUANT=FILE`."""
-    return [f"{quant}={gguf(wildcards.pair, quant)}" for quant in PAIRS[wildcards.pair]["quants"]]
-
-
-def every_gguf(wildcards):
-    """Every GGUF of the draft."""
-    return [gguf(wildcards.pair, quant) for quant in PAIRS[wildcards.pair]["quants"]]
-
-
-def measured_pair(wildcards):
-    """The keys of a pair that say how it is served, as JSON."""
-    return json.dumps({key: PAIRS[wildcards.pair][key] for key in ("serve", "quants", "expect")})
-
-
 def served_report(wildcards):
     """The report on the served target, where the pair names one."""
     return [f"results/{wildcards.pair}/reports/target.json"] if "target_gguf" in PAIRS[wildcards.pair] else []
@@ -190,58 +172,3 @@ def publish_options(wildcards):
 def published(wildcards):
     """The publish reports of every pair that has a place to be published."""
     return [f"results/{pair}/reports/publish.json" for pair in PAIRS if "publish" in PAIRS[pair]]
-
-
-def serving(pair):
-    """How a pair is served on this machine: as its config says, then as tuned."""
-    try:
-        return settings(PAIRS[pair], read_tuned(tuned_file(Path("results", pair))), "the config")
-    except BuildError as error:
-        sys.exit(f"error: {error}")
-
-
-def served_draft(wildcards):
-    """The GGUF of the draft that is served."""
-    return gguf(wildcards.pair, serving(wildcards.pair).draft_quant)
-
-
-def measured_settings(wildcards):
-    """How the servers of a measurement run, as JSON: as the pair is served, one request at a time."""
-    return replace(serving(wildcards.pair), parallel=1).dump()
-
-
-def video_prompt(wildcards):
-    """The options that name the prompt of the demo video."""
-    video = CONFIG["video"]
-    named = ["--prompt", video["prompt"]] if "prompt" in video else []
-    options = ["--workload", video["workload"], "--format", video["format"], "--predict", str(video["predict"])]
-    return options + named
-
-
-def serve_pair(wildcards):
-    """The pair that is served: the config's only one, or the one that it names."""
-    try:
-        return chosen_pair(PAIRS, CONFIG.get("serve_pair"))
-    except BuildError as error:
-        sys.exit(f"error: {error}")
-
-
-def fetched_target(pair):
-    """The served target on this machine: a file of the config, or the report of its download."""
-    given = PAIRS[pair].get("target_gguf", {})
-    if "repo" in given:
-        return [f"results/{pair}/source/target_gguf/files.json"]
-    return [given["path"]] if "path" in given else []
-
-
-def serve_inputs(wildcards):
-    """What has to be there before a pair is served; nothing where llama-server downloads both models itself."""
-    pair = serve_pair(wildcards)
-    if PAIRS[pair]["serve"]["source"] == "hub":
-        return []
-    return [gguf(pair, serving(pair).draft_quant), *fetched_target(pair)]
-
-
-def serve_options(wildcards):
-    """The pair that is served and its toolchain, as JSON."""
-    return json.dumps({"pair": PAIRS[serve_pair(wildcards)], "llama_cpp": CONFIG["llama_cpp"]})

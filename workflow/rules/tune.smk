@@ -21,11 +21,12 @@ rule tune_pair:
     conda:
         "../../envs/pipeline.yaml"
     # Nothing else may run meanwhile: it would be measured too.
-    threads: 64
+    threads: whole_machine
     params:
         binary=f"{TOOLCHAIN}/bin/llama-server",
         drafts=measured_drafts,
-        pair=measured_pair,
+        settings=untuned_settings,
+        block_size=lookup(within=PAIRS, dpath="{pair}/expect/block_size"),
         bench=json.dumps(CONFIG["bench"]),
         tune=json.dumps(CONFIG["tune"]),
         folder=subpath(output.plot, parent=True),
@@ -33,10 +34,10 @@ rule tune_pair:
         "find the best settings of {wildcards.pair} on this machine"
     shell:
         "python -m scripts.tune --server {params.binary:q} --target {input.target:q} --drafts {params.drafts:q}"
-        " --pair {params.pair:q} --bench {params.bench:q} --tune {params.tune:q}"
+        " --settings {params.settings:q} --block-size {params.block_size} --bench {params.bench:q} --tune {params.tune:q}"
         " --out {params.folder:q} --serve-yaml {output.serve:q} --report {output.report:q} --log {log:q}"
 
 
 rule tune:
     input:
-        collect("results/{pair}/serve.yaml", pair=[key for key in PAIRS if "target_gguf" in PAIRS[key]]),
+        collect("results/{pair}/serve.yaml", pair=measurable(PAIRS)),

@@ -1,7 +1,7 @@
 # The demo video: one answer captured without and with the draft, replayed side by side. Not part of the default target.
 rule capture_stream:
     input:
-        workloads=CONFIG["bench"]["workloads"],
+        workloads=workload_files,
         server=f"{TOOLCHAIN}/llama-server.json",
         target=served_gguf,
         draft=served_draft,
@@ -15,7 +15,7 @@ rule capture_stream:
     conda:
         "../../envs/pipeline.yaml"
     # All of them: what runs beside it would be measured as well.
-    threads: 64
+    threads: whole_machine
     params:
         toolchain=subpath(input.server, parent=True),
         settings=measured_settings,
@@ -58,4 +58,4 @@ rule render_video:
 
 rule demo_video:
     input:
-        collect("results/{pair}/video/demo.gif", pair=[key for key in PAIRS if "target_gguf" in PAIRS[key]]),
+        collect("results/{pair}/video/demo.gif", pair=measurable(PAIRS)),

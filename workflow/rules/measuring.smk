@@ -1,0 +1,133 @@
+# How the served pair is measured, tuned and shown: paths and parameters for these rules.
+from scripts import workloads
+from scripts.serve_settings import chosen_pair, for_measuring, read_tuned, settings, tuned_file
+
+
+def served_gguf(wildcards):
+    """The served target, as a file of this machine or as the report on the files that were fetched."""
+    return PAIRS[wildcards.pair]["target_gguf"].get("path", f"results/{wildcards.pair}/source/target_gguf/files.json")
+
+
+def measurable(pairs):
+    """The pairs that can be measured: those with a target to serve."""
+    return [pair for pair in pairs if "target_gguf" in PAIRS[pair]]
+
+
+def every_gguf(wildcards):
+    """Every GGUF of the draft."""
+    return [gguf(wildcards.pair, quant) for quant in PAIRS[wildcards.pair]["quants"]]
+
+
+def serving(pair):
+    """How a pair is served on this machine: as its config says, then as tuned."""
+    try:
+        return settings(PAIRS[pair], read_tuned(tuned_file(Path("results", pair))), "the config")
+    except BuildError as error:
+        sys.exit(f"error: {error}")
+
+
+def served_draft(wildcards):
+    """The GGUF of the draft that is served."""
+    return gguf(wildcards.pair, serving(wildcards.pair).draft_quant)
+
+
+def measured_settings(wildcards):
+    """How the servers of a measurement run, as JSON: as the pair is served."""
+    return for_measuring(serving(wildcards.pair)).dump()
+
+
+def untuned_settings(wildcards):
+    """The same without what tuning found, as JSON: tuning again is no reason to compare quants again."""
+    try:
+        return for_measuring(settings(PAIRS[wildcards.pair], {}, "the config")).dump()
+    except BuildError as error:
+        sys.exit(f"error: {error}")
+
+
+def whole_machine(wildcards):
+    """Every core that Snakemake may use: what is measured must not share the machine with another job."""
+    return workflow.cores or 1
+
+
+def workload_files(wildcards):
+    """The files of the workloads; one that is not here is looked for in the project."""
+    return [str(workloads.find(name)) for name in CONFIG["bench"]["workloads"]]
+
+
+def acceptance_settings(wildcards):
+    """The config keys that acceptance depends on, as JSON."""
+    return json.dumps({key: CONFIG["bench"][key] for key in ("workloads", "formats", "predict")})
+
+
+def acceptance_reports(wildcards):
+    """The acceptance reports of a pair's quants, bf16 apart."""
+    quants = [quant for quant in PAIRS[wildcards.pair]["quants"] if quant != "bf16"]
+    return [f"results/{wildcards.pair}/reports/acceptance-{quant}.json" for quant in quants]
+
+
+def gate_report(wildcards):
+    """The gate's report, where the pair has a gate: without it nothing is published."""
+    return [f"results/{wildcards.pair}/reports/gate.json"] if PAIRS[wildcards.pair]["gate"] else []
+
+
+def bench_settings(wildcards):
+    """The config keys that a measurement depends on, as JSON."""
+    return json.dumps({key: value for key, value in CONFIG["bench"].items() if key != "margin"})
+
+
+def bench_models(wildcards):
+    """What has to be there to start the servers of a measurement; nothing where they run already."""
+    if "urls" in CONFIG["bench"]:
+        return []
+    verified = f"results/{wildcards.pair}/reports/gguf-{serving(wildcards.pair).draft_quant}.json"
+    return [f"{TOOLCHAIN}/llama-server.json", served_gguf(wildcards), served_draft(wildcards), verified]
+
+
+def bench_options(wildcards):
+    """The options that name these files."""
+    if "urls" in CONFIG["bench"]:
+        return []
+    server = f"{TOOLCHAIN}/bin/llama-server"
+    return ["--server", server, "--target", served_gguf(wildcards), "--draft", served_draft(wildcards)]
+
+
+def measured_drafts(wildcards):
+    """Every GGUF of the draft, as `QUANT=FILE`."""
+    return [f"{quant}={gguf(wildcards.pair, quant)}" for quant in PAIRS[wildcards.pair]["quants"]]
+
+
+def video_prompt(wildcards):
+    """The options that name the prompt of the demo video."""
+    video = CONFIG["video"]
+    named = ["--prompt", video["prompt"]] if "prompt" in video else []
+    options = ["--workload", video["workload"], "--format", video["format"], "--predict", str(video["predict"])]
+    return options + named
+
+
+def serve_pair(wildcards):
+    """The pair that is served: the config's only one, or the one that it names."""
+    try:
+        return chosen_pair(PAIRS, CONFIG.get("serve_pair"))
+    except BuildError as error:
+        sys.exit(f"error: {error}")
+
+
+def fetched_target(pair):
+    """The served target on this machine: a file of the config, or the report of its download."""
+    given = PAIRS[pair].get("target_gguf", {})
+    if "repo" in given:
+        return [f"results/{pair}/source/target_gguf/files.json"]
+    return [given["path"]] if "path" in given else []
+
+
+def serve_inputs(wildcards):
+    """What has to be there before a pair is served; nothing where llama-server downloads both models itself."""
+    pair = serve_pair(wildcards)
+    if PAIRS[pair]["serve"]["source"] == "hub":
+        return []
+    return [gguf(pair, serving(pair).draft_quant), *fetched_target(pair)]
+
+
+def serve_options(wildcards):
+    """The pair that is served and its toolchain, as JSON."""
+    return json.dumps({"pair": PAIRS[serve_pair(wildcards)], "llama_cpp": CONFIG["llama_cpp"]})
