@@ -15,10 +15,6 @@ from tests.video_samples import SETTINGS
 def test_a_report_names_files_not_paths() -> None:
     words = command(SETTINGS, Path("t/target.gguf"), None, Path("bin/llama-server"))
     assert bench_flags.plain(words)[:3] == ["llama-server", "-m", "target.gguf"]
-        "llama-server",
-        "-m",
-        "target.gguf",
-    ]
 
 
 def test_the_targets_files(tmp_path: Path, said: Said) -> None:
