@@ -72,7 +72,17 @@ def serving(
     for path in filter(None, (binary, target_gguf, draft_gguf)):
         if not path.is_file():
             raise core.BuildError("file is missing", path, "run the step that writes it")
-    command: list[str | Path] = [binary, "-m", target_gguf, "--offline", "--no-webui", "-t", str(threads), "-c", str(CONTEXT)]
+    command: list[str | Path] = [
+        binary,
+        "-m",
+        target_gguf,
+        "--offline",
+        "--no-webui",
+        "-t",
+        str(threads),
+        "-c",
+        str(CONTEXT),
+    ]
     command += ["-np", "1", "-ngl", "0", "-fit", "off", "--cache-ram", "0"]
     if draft_gguf:
         command += ["-md", draft_gguf, "-ngld", "0", "--spec-type", "draft-dflash", "--spec-draft-n-max", str(n_max)]
