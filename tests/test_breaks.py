@@ -41,12 +41,14 @@ GATED = [
     *("rope theta 1e4", "taps shifted by one", "mask id of another row"),
     *("window dropped", "two layers swapped", "K and V exchanged"),
 ]
-"""Breaks that acceptance alone gives away. It does not see all: exchanged norms, another epsilon or a shorter block can
-leave it as it is, which is what the comparison with the source is for, and the lengths of single blocks
-(tests/pair/test_pair_reference.py).
+"""Breaks that acceptance alone gives away."""
+
+UNSEEN = ["hidden_norm and norm exchanged", "rms_norm_eps 1e-2", "block size 8"]
+"""Breaks that leave acceptance as it is. The comparison with the source finds them, and so do the lengths of single
+blocks (tests/pair/test_pair_reference.py).
 """
 
-PREDICT = 20
+PREDICT = 16
 """Tokens of an answer: a draft that is never right takes a pass for each of them."""
 
 
@@ -85,14 +87,14 @@ def test_verify_catches(
     said(f"GGUF: a draft converted wrongly, {title}", line)
 
 
-def test_acceptance_catches_what_changes_the_draft_s_view(
+def test_acceptance_catches_the_grave_breaks_and_no_others(
     chain: Chain, toolchain: Path, pair_repos: Path, right: Path, tmp_path: Path
 ) -> None:
     margin = config.schema()["properties"]["bench"]["properties"]["margin"]["default"]
     seen = [sample for sample in corpus.evaluation_samples(per_kind=1) if sample.seen]
     target = pair_repos / "finetune-gguf" / "TinyQwen3.5-Coder-Q8_0.gguf"
     rows = []
-    for title in ("none", *GATED):
+    for title in ("none", *GATED, *UNSEEN):
         draft = right if title == "none" else broken(right, title, tmp_path)
         replies = accept.measure(toolchain / "bin" / "llama-server", target, draft, seen, predict=PREDICT)
         figures = {reply.sample.kind: accept.acceptance([reply]) for reply in replies}
