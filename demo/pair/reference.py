@@ -104,8 +104,9 @@ class Pair:
         Raises:
             BuildError: a token has none; the pair knows the tokens of its corpus alone.
         """
-        if strange := next((token for token in tokens if token not in self.rows), None):
-            raise core.BuildError(f"the pair knows no token {strange}", "the prompt", "ask in words of its corpus")
+        if strange := [token for token in tokens if token not in self.rows]:
+            what = f"the pair knows no token {strange[0]}"
+            raise core.BuildError(what, "a prompt or its answer", "ask in words of its corpus")
         return [self.rows[token] for token in tokens]
 
     def read(self, tokens: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -171,8 +172,8 @@ class Comparison:
     server: Block
     cut: bool
     """Whether an end of text made llama.cpp accept less than was right."""
-    gap: float
-    """The narrowest lead of a best logit where the two went apart; 0 where they did not."""
+    gap: float | None
+    """The narrowest lead of a best logit at the token where the two went apart; None where no token tells them."""
 
     @property
     def equal(self) -> bool:
@@ -216,9 +217,10 @@ def compare(
 def _comparison(prompt: str, number: int, ours: Checked | None, theirs: Block | None) -> Comparison:
     """Two blocks side by side; the answer of one may have had another block less than the other's."""
     reference, server = ours.before_end() if ours else Block(0, 0), theirs or Block(0, 0)
+    cut = ours is not None and reference.accepted < ours.accepted
     apart = min(reference.accepted, server.accepted)
-    gap = 0.0 if ours is None or reference == server else min(ours.gaps[apart : apart + 1], default=0.0)
-    return Comparison(prompt, number, reference, server, ours is not None and reference.accepted < ours.accepted, gap)
+    told = reference != server and apart < min(reference.drafted, server.drafted)
+    return Comparison(prompt, number, reference, server, cut, ours.gaps[apart] if ours and told else None)
 
 
 def blocks_in(log: str, answers: Sequence[llama_server.Answer]) -> list[list[Block]]:
@@ -262,10 +264,9 @@ def main(argv: list[str] | None = None) -> int:
         report = core.Report(figures={"blocks": [dataclasses.asdict(one) for one in compared]})
         different = [one for one in compared if not one.equal]
         for one in different:
-            print(
-                f"{one.prompt}, block {one.number}: reference {one.reference.accepted} of {one.reference.drafted},"
-                f" llama-server {one.server.accepted} of {one.server.drafted}; best logit leads by {one.gap:.3f}"
-            )
+            ours, theirs = (f"{block.accepted} of {block.drafted}" for block in (one.reference, one.server))
+            lead = "" if one.gap is None else f"; best logit leads by {one.gap:.3f}"
+            print(f"{one.prompt}, block {one.number}: reference {ours}, llama-server {theirs}{lead}")
         detail = f"{len(different)} of {len(compared)} blocks differ"
         report.check("accepted length of every block", not different, detail)
         if options.json:
