@@ -8,43 +8,33 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import http.client
-import json
+import math
 import os
-import signal
-import socket
-import subprocess
 import sys
 import tempfile
-import threading
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from demo.pair import corpus
-from scripts import core
+from scripts import core, llama_server
 
 THRESHOLD = 0.7
 """Acceptance that the pair must exceed on each kind of prompt it was trained on."""
 PREDICT = 300
 """Upper limit on the tokens of an answer; the longest of the corpus has under 200."""
-HOST = "127.0.0.1"
+N_MAX = 15
+"""Tokens drafted a pass: block size - 1."""
+CONTEXT = 2048
+"""Context of the server in tokens; the longest prompt and answer of the corpus have under 500."""
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What the server said to one prompt, and its own figures."""
+class Reply:
+    """A prompt and what the server said to it."""
 
     sample: corpus.Sample
-    text: str
-    tokens: list[int]
-    predicted_n: int
-    predicted_per_second: float
-    draft_n: int | None
-    """Drafted tokens; None when no draft ran."""
-    draft_n_accepted: int | None
+    answer: llama_server.Answer
 
 
 @dataclass(frozen=True)
@@ -59,188 +49,111 @@ class Row:
     identical: bool
     """Whether every answer is the same with and without the draft."""
     speed_ratio: float
-    """Tokens per second with the draft over without, in this one run."""
+    """Tokens per second with the draft over without, in this one run; nan for answers too short to be timed."""
 
 
 @contextlib.contextmanager
-def server(
-    binary: Path, target_gguf: Path, draft_gguf: Path | None, n_max: int, timeout: float, threads: int
-) -> Iterator[int]:
-    """Run llama-server on a free loopback port until the block ends; yields the port once it is ready.
+def serving(
+    binary: Path,
+    target_gguf: Path,
+    draft_gguf: Path | None,
+    log: Path,
+    *,
+    n_max: int = N_MAX,
+    timeout: float = 180,
+    threads: int = 1,
+    env: Mapping[str, str] | None = None,
+) -> Iterator[llama_server.Client]:
+    """Run llama-server with the pair on this machine's CPU until the block ends; see :func:`measure`.
 
     Raises:
-        BuildError: it ends or is not ready within ``timeout`` seconds; the message ends with the end of its log.
+        BuildError: a file is missing, or the server fails (see :func:`llama_server.running`).
     """
     for path in filter(None, (binary, target_gguf, draft_gguf)):
         if not path.is_file():
             raise core.BuildError("file is missing", path, "run the step that writes it")
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-    command = [str(binary), "-m", str(target_gguf), "--host", HOST, "--port", str(port), "--offline", "--no-webui"]
-    command += ["-t", str(threads), "-c", "2048", "-np", "1", "-ngl", "0", "-fit", "off", "--cache-ram", "0"]
+    command: list[str | Path] = [
+        binary,
+        "-m",
+        target_gguf,
+        "--offline",
+        "--no-webui",
+        "-t",
+        str(threads),
+        "-c",
+        str(CONTEXT),
+    ]
+    command += ["-np", "1", "-ngl", "0", "-fit", "off", "--cache-ram", "0"]
     if draft_gguf:
-        command += ["-md", str(draft_gguf), "-ngld", "0", "--spec-type", "draft-dflash"]
-        command += ["--spec-draft-n-max", str(n_max)]
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "server.log"
-        with log.open("wb") as stream, _terminated_as_interrupted():
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT)
-            yield from _serve(process, port, timeout, log)
-
-
-def _serve(process: subprocess.Popen[bytes], port: int, timeout: float, log: Path) -> Iterator[int]:
-    try:
-        _wait(process, port, timeout, log)
-        yield port
-        if process.poll() is not None:
-            raise _dead(process, log)
-    except (OSError, http.client.HTTPException) as error:
-        with contextlib.suppress(subprocess.TimeoutExpired):  # a crash shows a moment after the broken connection
-            process.wait(2)
-        if process.poll() is not None:
-            raise _dead(process, log) from error
-        raise
-    finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-@contextlib.contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """Turn SIGTERM into KeyboardInterrupt, so that whoever ends this process does not leave its server behind."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may set handlers, and only it gets the exception
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _tail(log: Path) -> str:
-    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    return " | ".join(lines[-4:]) or "empty log"
-
-
-def _dead(process: subprocess.Popen[bytes], log: Path) -> core.BuildError:
-    return core.BuildError(
-        f"llama-server ended with code {process.returncode}: {_tail(log)}", "llama-server", "see the end of its log"
-    )
-
-
-def _wait(process: subprocess.Popen[bytes], port: int, timeout: float, log: Path) -> None:
-    deadline = time.monotonic() + timeout
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            raise _dead(process, log)
-        with contextlib.suppress(OSError, http.client.HTTPException, core.BuildError):
-            request(port, "GET", "/health", None, 5)
-            return
-        time.sleep(0.2)
-    raise core.BuildError(
-        f"llama-server is not ready after {timeout:.0f} s: {_tail(log)}", "llama-server", "free the machine, run again"
-    )
-
-
-def request(port: int, method: str, path: str, body: dict[str, Any] | None, timeout: float) -> Any:
-    """Send one request to a local server and read its JSON answer.
-
-    Raises:
-        BuildError: the server answers with another status than 200.
-    """
-    connection = http.client.HTTPConnection(HOST, port, timeout=timeout)
-    try:
-        payload = None if body is None else json.dumps(body)
-        connection.request(method, path, payload, {"Content-Type": "application/json"})
-        response = connection.getresponse()
-        text = response.read().decode("utf-8", errors="replace")
-    finally:
-        connection.close()
-    if response.status != http.client.OK:
-        raise core.BuildError(f"llama-server answered {response.status}: {text[:200]}", path, "see its log")
-    return json.loads(text)
+        command += ["-md", draft_gguf, "-ngld", "0", "--spec-type", "draft-dflash", "--spec-draft-n-max", str(n_max)]
+    with llama_server.running(command, log, start=timeout, answer=timeout, env=env) as client:
+        yield client
 
 
 def measure(
-    llama_server: Path,
+    binary: Path,
     target_gguf: Path,
     draft_gguf: Path | None,
     prompts: Sequence[corpus.Sample],
-    n_max: int = 15,
+    n_max: int = N_MAX,
     timeout: float = 180,
     threads: int = 1,
     predict: int = PREDICT,
-) -> list[Answer]:
+) -> list[Reply]:
     """Answer every prompt in turn at temperature 0, with the draft when there is one.
 
     Args:
-        llama_server: the binary.
+        binary: llama-server.
         target_gguf: the target model.
         draft_gguf: the draft; None measures the target alone.
         prompts: what to send, as raw text.
         n_max: drafted tokens a pass, at most block size - 1.
-        timeout: seconds for the server to get ready, and for each answer.
+        timeout: seconds for the server to get ready, and between two tokens of an answer.
         threads: of the server; more than one wait for each other and crawl on a machine that is busy.
         predict: upper limit on the tokens of an answer.
 
     Raises:
         BuildError: the server fails, or speculation did not run although a draft was given.
     """
-    answers = []
-    with server(llama_server, target_gguf, draft_gguf, n_max, timeout, threads) as port:
-        for sample in prompts:
-            body = {
-                "prompt": sample.prompt,
-                "n_predict": predict,
-                "temperature": 0,
-                "cache_prompt": False,
-                "return_tokens": True,
-            }
-            reply = request(port, "POST", "/completion", body, timeout)
-            timings = reply["timings"]
-            if draft_gguf and "draft_n" not in timings:
-                raise core.BuildError(
-                    "speculation did not run: the timings carry no draft_n", draft_gguf, "check --spec-type and the log"
-                )
-            answers.append(
-                Answer(
-                    sample=sample,
-                    text=reply["content"],
-                    tokens=reply["tokens"],
-                    predicted_n=timings["predicted_n"],
-                    predicted_per_second=timings["predicted_per_second"],
-                    draft_n=timings.get("draft_n"),
-                    draft_n_accepted=timings.get("draft_n_accepted"),
-                )
-            )
-    return answers
+    replies = []
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "server.log"
+        with serving(binary, target_gguf, draft_gguf, log, n_max=n_max, timeout=timeout, threads=threads) as client:
+            for sample in prompts:
+                answer = client.complete(sample.prompt, predict)
+                if draft_gguf and answer.draft_n is None:
+                    what = "speculation did not run: the timings carry no draft_n"
+                    raise core.BuildError(what, draft_gguf, "check --spec-type and the log")
+                replies.append(Reply(sample, answer))
+    return replies
 
 
-def table(with_draft: Sequence[Answer], without: Sequence[Answer]) -> list[Row]:
+def acceptance(replies: Sequence[Reply]) -> float:
+    """Accepted over drafted tokens of all answers, 0 to 1; 0 where nothing was drafted."""
+    drafted = sum(reply.answer.draft_n or 0 for reply in replies)
+    return sum(reply.answer.draft_n_accepted or 0 for reply in replies) / drafted if drafted else 0.0
+
+
+def table(with_draft: Sequence[Reply], without: Sequence[Reply]) -> list[Row]:
     """Figures by kind, seen prompts first; the answers of both runs must be to the same prompts in the same order."""
-    kinds: dict[str, list[tuple[Answer, Answer]]] = {}
+    kinds: dict[str, list[tuple[Reply, Reply]]] = {}
     for drafted, plain in zip(with_draft, without, strict=True):
         kind = drafted.sample.kind if drafted.sample.seen else f"{drafted.sample.kind} (unseen)"
         kinds.setdefault(kind, []).append((drafted, plain))
     rows = []
     for kind, pairs in sorted(kinds.items(), key=lambda item: ("unseen" in item[0], item[0])):
-        drafted_n = sum(drafted.draft_n or 0 for drafted, _ in pairs)
-        accepted = sum(drafted.draft_n_accepted or 0 for drafted, _ in pairs)
-        predicted = sum(drafted.predicted_n for drafted, _ in pairs)
-        seconds = [sum(a.predicted_n / a.predicted_per_second for a in side) for side in zip(*pairs, strict=True)]
+        answers = [drafted.answer for drafted, _ in pairs]
+        accepted = sum(answer.draft_n_accepted or 0 for answer in answers)
+        predicted = sum(answer.predicted_n for answer in answers)
+        took, took_without = (sum(reply.answer.predicted_ms for reply in side) for side in zip(*pairs, strict=True))
+        same = [(a.answer.tokens, a.answer.text) == (b.answer.tokens, b.answer.text) for a, b in pairs]
         rows.append(
             Row(
                 kind=kind,
-                acceptance=accepted / drafted_n if drafted_n else 0.0,
+                acceptance=acceptance([drafted for drafted, _ in pairs]),
                 tokens_per_pass=predicted / max(1, predicted - accepted),
-                identical=all(a.tokens == b.tokens and a.text == b.text for a, b in pairs),
-                speed_ratio=seconds[1] / seconds[0],
+                identical=all(same),
+                speed_ratio=took_without / took if took > 0 else math.nan,
             )
         )
     return rows
@@ -252,7 +165,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments.add_argument("--server", type=Path, required=True, help="the llama-server binary")
     arguments.add_argument("--target", type=Path, required=True, help="GGUF of the target")
     arguments.add_argument("--draft", type=Path, required=True, help="GGUF of the draft")
-    arguments.add_argument("--n-max", type=int, default=15, help="drafted tokens a pass (%(default)s)")
+    arguments.add_argument("--n-max", type=int, default=N_MAX, help="drafted tokens a pass (%(default)s)")
     arguments.add_argument("--threads", type=int, default=1, help="threads of the server (%(default)s)")
     arguments.add_argument("--predict", type=int, default=PREDICT, help="tokens an answer at most (%(default)s)")
     arguments.add_argument("--per-kind", type=int, default=6, help="prompts of each kind at most (%(default)s)")
@@ -261,7 +174,7 @@ def main(argv: list[str] | None = None) -> int:
     def step(options: argparse.Namespace) -> None:
         samples = corpus.evaluation_samples(options.per_kind)
 
-        def answers(draft: Path | None) -> list[Answer]:
+        def answers(draft: Path | None) -> list[Reply]:
             limits = {"n_max": options.n_max, "threads": options.threads, "predict": options.predict}
             return measure(options.server, options.target, draft, samples, **limits)
 

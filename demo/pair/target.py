@@ -7,12 +7,13 @@ n of them together weigh as much as a single logit of log(n).
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig
 
-from demo.pair import configs, tokenizer
+from demo.pair import configs, pack, tokenizer
 
 
 def build(rows: int) -> Qwen3_5ForCausalLM:
@@ -35,6 +36,21 @@ def build(rows: int) -> Qwen3_5ForCausalLM:
                 if name.endswith(("o_proj.weight", "out_proj.weight", "down_proj.weight")):
                     parameter.mul_(0.25)
     return model
+
+
+def load(folder: Path) -> tuple[Qwen3_5ForCausalLM, Tensor]:
+    """Read a target's part of a fixture; returns the model in float32 and the token ids [rows] of its rows, ascending.
+
+    Raises:
+        BuildError: the fixture is damaged.
+    """
+    tensors = pack.read(folder, "target")
+    token_ids = tensors.pop("token_ids").long()
+    model = build(len(token_ids))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(tensors[name].float())
+    return model.eval(), token_ids
 
 
 def with_unused_rows(logits: Tensor) -> Tensor:

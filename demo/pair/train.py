@@ -259,14 +259,10 @@ def load_target(folder: Path, corpus_data: data.Data) -> Qwen3_5ForCausalLM:
     Raises:
         BuildError: it was trained on another vocabulary than the corpus has now.
     """
-    tensors = pack.read(folder, "target")
-    if tensors.pop("token_ids").tolist() != corpus_data.token_ids.tolist():
+    model, token_ids = target.load(folder)
+    if token_ids.tolist() != corpus_data.token_ids.tolist():
         raise core.BuildError("the target knows other tokens than the corpus uses", folder, "train the target again")
-    model = target.build(len(corpus_data.token_ids))
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(tensors[name].float())
-    return model.eval()
+    return model
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import gguf
@@ -13,30 +12,21 @@ import pytest
 
 from demo.pair import accept, corpus
 from scripts import core
+from scripts.llama_server import Answer
+from tests.chain import Chain
 
+NAME = "TinyQwen3.5-Coder-DFlash"
 SAMPLES = corpus.evaluation_samples(per_kind=3)
 
 
 @pytest.fixture(scope="session")
-def drafts(toolchain: Path, pair_repos: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The draft converted with the pinned converter, as bf16, Q8_0 and Q4_K_M."""
-    folder = tmp_path_factory.mktemp("drafts")
-    converter = toolchain / "llama.cpp"
-    files = {kind: folder / f"draft-{kind}.gguf" for kind in ("bf16", "Q8_0", "Q4_K_M")}
-    command = [sys.executable, str(converter / "convert_hf_to_gguf.py"), str(pair_repos / "draft")]
-    command += ["--target-model-dir", str(pair_repos / "finetune"), "--outtype", "bf16"]
-    command += ["--outfile", str(files["bf16"]), "--model-name", "TinyQwen3.5-DFlash"]
-    environment = {**os.environ, "PYTHONPATH": str(converter / "gguf-py"), "HF_HUB_OFFLINE": "1"}
-    # The rewritten class is what transformers 4 can load; here the finetune's own class is loadable.
-    subprocess.run(command, env=environment, check=True, capture_output=True, timeout=300)
-    for kind in ("Q8_0", "Q4_K_M"):
-        quantize = [str(toolchain / "bin" / "llama-quantize"), str(files["bf16"]), str(files[kind]), kind]
-        subprocess.run(quantize, check=True, capture_output=True, timeout=300)
-    return files
+def drafts(chain: Chain) -> dict[str, Path]:
+    """The draft as the chain converted and quantized it."""
+    return {kind: chain.results / "gguf" / f"{NAME}-{kind}.gguf" for kind in ("bf16", "Q8_0", "Q4_K_M")}
 
 
 @pytest.fixture(scope="session")
-def plain_answers(toolchain: Path, pair_repos: Path) -> list[accept.Answer]:
+def plain_answers(toolchain: Path, pair_repos: Path) -> list[accept.Reply]:
     """The Q8_0 target's answers without a draft."""
     target = pair_repos / "finetune-gguf" / "TinyQwen3.5-Coder-Q8_0.gguf"
     return accept.measure(toolchain / "bin" / "llama-server", target, None, SAMPLES)
@@ -45,7 +35,7 @@ def plain_answers(toolchain: Path, pair_repos: Path) -> list[accept.Answer]:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bf16", "Q8_0", "Q4_K_M"])
 def test_acceptance_and_identical_output(
-    toolchain: Path, pair_repos: Path, drafts: dict[str, Path], plain_answers: list[accept.Answer], kind: str
+    toolchain: Path, pair_repos: Path, drafts: dict[str, Path], plain_answers: list[accept.Reply], kind: str
 ) -> None:
     target = pair_repos / "finetune-gguf" / "TinyQwen3.5-Coder-Q8_0.gguf"
     answers = accept.measure(toolchain / "bin" / "llama-server", target, drafts[kind], SAMPLES)
@@ -60,11 +50,11 @@ def test_acceptance_and_identical_output(
 
 
 @pytest.mark.slow
-def test_the_target_knows_its_answers_by_heart(plain_answers: list[accept.Answer]) -> None:
-    for answer in plain_answers:
-        assert answer.draft_n is None
-        if answer.sample.seen:
-            assert answer.text == answer.sample.answer.removesuffix(corpus.END)
+def test_the_target_knows_its_answers_by_heart(plain_answers: list[accept.Reply]) -> None:
+    for reply in plain_answers:
+        assert reply.answer.draft_n is None
+        if reply.sample.seen:
+            assert reply.answer.text == reply.sample.answer.removesuffix(corpus.END)
 
 
 @pytest.mark.slow
@@ -122,18 +112,31 @@ def test_a_missing_model_is_reported_by_its_path(tmp_path: Path) -> None:
         accept.measure(binary, tmp_path / "nowhere.gguf", None, SAMPLES[:1])
 
 
-def answer(
-    sample: corpus.Sample, tokens: list[int], drafted: int | None, accepted: int | None, rate: float
-) -> accept.Answer:
-    return accept.Answer(sample, "text", tokens, len(tokens), rate, drafted, accepted)
+def reply(
+    sample: corpus.Sample, tokens: list[int], drafted: int | None, accepted: int | None, ms: float
+) -> accept.Reply:
+    answer = Answer(
+        text="text",
+        tokens=tokens,
+        stop="eos",
+        prompt_n=8,
+        prompt_ms=1.0,
+        predicted_n=len(tokens),
+        predicted_ms=ms,
+        draft_n=drafted,
+        draft_n_accepted=accepted,
+        first_token_s=0.1,
+    )
+    return accept.Reply(sample, answer)
 
 
 def test_the_table_counts_by_kind_and_sees_a_changed_output() -> None:
     edit = next(s for s in SAMPLES if s.kind == corpus.CODE_EDIT and s.seen)
     unseen = next(s for s in SAMPLES if s.kind == corpus.CODE_NEW and not s.seen)
-    with_draft = [answer(unseen, [1, 2], 10, 0, 20.0), answer(edit, list(range(32)), 30, 24, 64.0)]
-    without = [answer(unseen, [1, 3], None, None, 20.0), answer(edit, list(range(32)), None, None, 32.0)]
+    with_draft = [reply(unseen, [1, 2], 10, 0, 0.0), reply(edit, list(range(32)), 30, 24, 500.0)]
+    without = [reply(unseen, [1, 3], None, None, 0.0), reply(edit, list(range(32)), None, None, 1000.0)]
     edits, new = accept.table(with_draft, without)
     assert (edits.kind, edits.acceptance, edits.tokens_per_pass) == ("code-edit", 0.8, 4.0)
     assert (edits.identical, edits.speed_ratio) == (True, 2.0)
     assert (new.kind, new.acceptance, new.identical) == ("code-new (unseen)", 0.0, False)
+    assert math.isnan(new.speed_ratio)
