@@ -11,14 +11,16 @@ import scripts
 LIBRARIES = {
     *("core", "hub", "locks", "process", "preflight", "runs"),
     *("draft_config", "gguf_remote", "safetensors_header", "usage"),
+    *("fit", "gguf_resolve", "verdict"),
 }
 """Modules without a front: what the steps share. Parts of a step, as verify_types, have none either."""
+
+STEPS_IN_PARTS = ("toolchain", "verify", "vocab", "doctor", "check_release")
 
 STEPS = sorted(
     module.name
     for module in pkgutil.iter_modules(scripts.__path__)
-    if module.name not in LIBRARIES
-    and not any(module.name.startswith(f"{step}_") for step in ("toolchain", "verify", "vocab"))
+    if module.name not in LIBRARIES and not any(module.name.startswith(f"{step}_") for step in STEPS_IN_PARTS)
 )
 
 
