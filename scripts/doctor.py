@@ -60,13 +60,25 @@ def main(argv: list[str] | None = None) -> int:
 def _step(options: argparse.Namespace) -> None:
     draft = read(options.draft, draft_file, all_tensors=True)
     target = read(options.target, gguf_remote.model, all_tensors=False)
+    diagnose(draft, target, options.json)
+
+
+def diagnose(draft: Model, target: Model, json_to: Path | None = None) -> None:
+    """Print what there is to say and the verdict.
+
+    Raises:
+        BuildError: the draft does not work with the target.
+    """
+    looked = figures(draft, target)
+    read_, size = core.human(looked["bytes_read"]), core.human(looked["bytes"])
     verdict.conclude(
         examine(draft, target),
-        figures(draft, target),
+        looked,
+        effort=f"{read_} of {size} read in {looked['requests']} requests",
         where=draft.where,
         yes="works",
         no="does not work",
-        json_to=options.json,
+        json_to=json_to,
     )
 
 

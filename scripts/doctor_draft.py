@@ -137,8 +137,6 @@ def _window(draft: Draft) -> Finding:
         fault = f"sliding_window is {size!r}"
     if fault:
         return Finding(name, False, fault, CONVERT)
-    if any(type(layer) is not bool for layer in pattern):
-        return Finding(name, True, f"warning: {size}, layers {pattern}: numbers in place of true and false", CONVERT)
     return Finding(name, True, f"{size} in {sum(pattern)} of {len(pattern)} layers")
 
 
@@ -147,9 +145,9 @@ def _pattern_fault(pattern: Any, layers: int | None) -> str | None:
         return "sliding_window without sliding_window_pattern: llama.cpp does not load such a draft"
     if not isinstance(pattern, list):
         return f"sliding_window_pattern is {pattern!r}, not a list of true and false"
-    if any(type(layer) not in (bool, int) for layer in pattern):
+    if any(type(layer) is not bool for layer in pattern):
         kinds = ", ".join(sorted({type(layer).__name__ for layer in pattern}))
-        return f"sliding_window_pattern is a list of {kinds}, not of true and false"
+        return f"sliding_window_pattern is a list of {kinds}, not of true and false as the converter writes it"
     if len(pattern) != layers:
         return f"sliding_window_pattern has {len(pattern)} entries, the draft {layers} layers"
     return None

@@ -63,6 +63,7 @@ def conclude(
     findings: Sequence[Finding],
     figures: Mapping[str, Any],
     *,
+    effort: str,
     where: str,
     yes: str,
     no: str,
@@ -72,7 +73,8 @@ def conclude(
 
     Args:
         findings: what was found, in order.
-        figures: what else goes into the JSON; ``bytes_read``, ``bytes`` and ``requests`` are said in the line.
+        figures: what else goes into the JSON.
+        effort: what was read, for the line.
         where: what was looked at, for the error.
         yes: the verdict where every check held.
         no: the verdict where one did not.
@@ -86,12 +88,8 @@ def conclude(
     verdict = yes if report.ok else no
     report.figures = {"verdict": verdict, "counts": counts, **figures}
     print(table(findings))
-    read, size = core.human(figures["bytes_read"]), core.human(figures["bytes"])
-    print(
-        f"\n{verdict}: {counts['ok']} ok, {counts['warn']} warn, {counts['fail']} fail; "
-        f"{read} of {size} read in {figures['requests']} requests",
-        flush=True,
-    )
+    tally = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    print(f"\n{verdict}: {tally}; {effort}", flush=True)
     if json_to is not None:
         report.write(json_to)
     bad = [finding for finding in findings if not finding.ok]
