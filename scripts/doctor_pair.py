@@ -43,7 +43,8 @@ def _is_target(target: Model) -> Finding:
 def _mask(draft: Draft, target: Model, theirs: fit.Side, rows: int) -> Finding:
     """The mask token's id must be none that the target uses."""
     if draft.mask is None:
-        old = f"; {OLD_MASK} is {draft.values[OLD_MASK]!r}, which llama.cpp does not read" * (OLD_MASK in draft.values)
+        there = draft.values.get(OLD_MASK)
+        old = "" if there is None else f"; {OLD_MASK} is {there!r}, which llama.cpp does not read"
         detail = f"tokenizer.ggml.mask_token_id is missing{old}: llama-server ends at the first request"
         return Finding("mask token", False, detail, CONVERT)
     roles = [kind for kind in SPECIAL_KEYS if theirs.ids.get(kind) == draft.mask]
