@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from scripts import gguf_remote, gguf_resolve
+from scripts import fit, gguf_remote, gguf_resolve
 from scripts.doctor_source import Model
 from scripts.gguf_resolve import Found
 from scripts.verdict import Finding
@@ -85,9 +85,10 @@ def _target(target: Model) -> Finding:
 
 def _split(name: str, model: Model) -> Finding:
     """Whether a model is in one file or in all of its parts; of a split sidecar llama.cpp takes one part only."""
-    said, files = model.values.get("split.count") or 1, len(model.files)
-    if said != files:
-        return Finding(name, False, f"{files} files, the GGUF says {said}", "publish all parts under their own names")
+    files = len(model.files)
+    counted = fit.parts_check(model.values, files)
+    if not counted.ok:
+        return Finding(name, False, counted.detail, "publish all parts under their own names")
     if files > 1 and gguf_resolve.SIDECAR in model.files[0]:
         return Finding(name, False, f"a sidecar in {files} files, llama.cpp takes one", "publish it as one file")
     return Finding(name, True, "one file" if files == 1 else f"{files} files")

@@ -124,6 +124,12 @@ def _texts(ours: Sequence[str], theirs: Sequence[str]) -> Check:
     return Check("token texts", not different, "; ".join(shown) + more or f"{len(rows)} equal from id {FROM} on")
 
 
+def parts_check(values: Mapping[str, Any], files: int) -> Check:
+    """Check that a split model has as many files as its first one says."""
+    count = values.get("split.count") or 1  # 0 in a file that was put together again
+    return Check("split.count", count == files, f"{files} files, the GGUF says {count}")
+
+
 def layers(values: Mapping[str, Any]) -> int | None:
     """Layers that a draft can tap: without those that predict further tokens, which llama.cpp counts at the end."""
     family = values.get("general.architecture")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from scripts import core, fit, hub
-from scripts.core import BuildError, Check, Report
+from scripts.core import BuildError, Report
 from scripts.draft_config import DraftConfig, read_draft_config
 from scripts.fit import EMBEDDING
 from scripts.gguf_remote import HubGgufs, choose, parts
@@ -112,7 +112,7 @@ def check(config: DraftConfig, vocabulary: Vocabulary, served: Served) -> Report
     needs = fit.Needs(config.hidden_size, config.mask_token_id, config.target_layer_ids, config.num_target_layers)
     report = Report(
         checks=[
-            parts_check(served),
+            fit.parts_check(values, served.files),
             *fit.vocabulary_checks(fit.from_files(vocabulary), theirs),
             *fit.size_checks(needs, values, served.embedding),
         ]
@@ -126,12 +126,6 @@ def check(config: DraftConfig, vocabulary: Vocabulary, served: Served) -> Report
         "layers": fit.layers(values),
     }
     return report
-
-
-def parts_check(served: Served) -> Check:
-    """Check that a split model has as many files as its first one says."""
-    said = served.values.get("split.count") or 1  # 0 in a file that was put together again
-    return Check("split.count", said == served.files, f"{served.files} files, the GGUF says {said}")
 
 
 def main(argv: list[str] | None = None) -> int:

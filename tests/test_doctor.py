@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from demo.hub import HubServer
-from scripts import doctor, gguf_remote
+from scripts import doctor, fit, gguf_remote
 from scripts.core import BuildError
 from scripts.doctor_source import Place, draft_file, parse, read
 from scripts.verdict import Finding
@@ -193,6 +193,26 @@ def test_whatever_a_header_holds_there_is_a_table(role: str, tmp_path: Path) -> 
             changed = replace(draft if role == "draft" else target, values=values)
             found = doctor.examine(*((changed, target) if role == "draft" else (draft, changed)))
             assert len(found) >= 25, (key, values.get(key))
+
+
+def side(pre: str, **adds: bool) -> fit.Side:
+    return fit.Side("gpt2", pre, ["a"] * 6, adds, {"bos": 3})
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "ok", "detail"),
+    [
+        (side("qwen35"), side("qwen35", bos=False), True, "draft False, served target False"),
+        (side("qwen2"), side("qwen2", bos=True), False, "draft False, served target True"),
+        (side("llama3"), side("llama3"), True, "draft False, served target False"),
+        (side("llama3", bos=True), side("llama3", bos=True), True, "both add bos: draft id 3, served target 3"),
+        (side("llama3"), side("llama3", bos=True), True, "warning: draft nothing, served target True; what an absent"),
+    ],
+)
+def test_what_an_absent_addition_means(ours: fit.Side, theirs: fit.Side, ok: bool, detail: str) -> None:
+    (found,) = (one for one in fit.vocabulary_checks(ours, theirs) if one.name == "tokenizer.ggml.add_bos_token")
+    assert found.ok == ok
+    assert found.detail.startswith(detail)
 
 
 def test_a_draft_of_nothing_but_its_architecture(tmp_path: Path) -> None:
