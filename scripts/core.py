@@ -48,11 +48,11 @@ class BuildError(Exception):
 
     def __init__(self, what: str, where: str | os.PathLike[str], do: str) -> None:
         """Join the three parts to one line: no line breaks, no control characters, no part longer than a page."""
-        self.what, self.where, self.do = (_tidy(str(part)) for part in (what, where, do))
+        self.what, self.where, self.do = (tidy(str(part)) for part in (what, where, do))
         super().__init__(f"{self.what} ({self.where}): {self.do}")
 
 
-def _tidy(text: str) -> str:
+def tidy(text: str) -> str:
     """Text as a terminal may show it: what comes from a file may hold anything, and be of any length."""
     text = " ".join(text[: 2 * LONGEST].split())
     text = text if len(text) <= LONGEST else f"{text[:LONGEST]}..."

@@ -26,8 +26,12 @@ MOST = 64 << 20
 NOT_MODELS = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
 """What llama.cpp looks for in a file's name, as it is spelt here, to tell that the file is no model."""
 
+DEFAULT_QUANTS = ("Q4_K_M", "Q8_0")
+"""What llama.cpp takes, in this order, where a command names no quant; after them the first model."""
+
 _SPLIT = re.compile(r"(.+)-([0-9]{5})-of-([0-9]{5})", re.IGNORECASE | re.DOTALL)
-_TAG = re.compile(r"[-.]([A-Z0-9_]+)$", re.IGNORECASE)
+TAG = re.compile(r"[-.]([A-Z0-9_]+)$", re.IGNORECASE)
+"""The quant at the end of a name, without ``.gguf`` and part number."""
 
 OTHER_FILE = "name another quant or repository of the target in target_gguf"
 
@@ -42,7 +46,7 @@ def split(path: str) -> tuple[str, int, int]:
 def tag(path: str) -> str:
     """The quant that a file's name ends with, as llama.cpp reads it; the whole name where it has none."""
     stem, _, _ = split(path)
-    match = _TAG.search(stem)
+    match = TAG.search(stem)
     return match[1].upper() if match else stem.rpartition("/")[2]
 
 
@@ -67,26 +71,38 @@ def choose(paths: Sequence[str], quant: str, where: str) -> list[str]:
     Raises:
         BuildError: there is no model, none of this quant, or a part of it is missing.
     """
-    models = [path for path in paths if path.endswith(".gguf") and _is_model(path) and split(path)[1] == 1]
-    if not models:
+    if path := model(paths, quant):
+        return parts(path, paths, where)
+    known = ", ".join(dict.fromkeys(tag(path) for path in models(paths)))
+    if not known:
         raise BuildError("no GGUF of a model in the repository of target_gguf", where, "name one that holds some")
-    for path in models:
-        if re.search(f"{re.escape(quant)}[.-]", path, re.IGNORECASE):
-            return parts(path, paths, where)
-    known = ", ".join(dict.fromkeys(tag(path) for path in models))
     raise BuildError(f"target_gguf has no quant {quant}", where, f"use one of: {known}")
 
 
-def _is_model(path: str) -> bool:
-    name = path.rpartition("/")[2]
-    return not any(part in name for part in NOT_MODELS)
+def models(paths: Iterable[str]) -> list[str]:
+    """The files that llama.cpp takes for models, of a split one the first."""
+    named = ((path, path.rpartition("/")[2]) for path in paths if path.endswith(".gguf") and split(path)[1] == 1)
+    return [path for path, name in named if not any(part in name for part in NOT_MODELS)]
+
+
+def model(paths: Iterable[str], quant: str | None) -> str | None:
+    """The first file of the model that llama.cpp takes for ``<repository>:<quant>``, or for the repository alone."""
+    known = models(paths)
+    for wanted in DEFAULT_QUANTS if quant is None else (quant,):
+        for path in known:
+            if re.search(f"{re.escape(wanted)}[.-]", path, re.IGNORECASE):
+                return path
+    return known[0] if known and quant is None else None
 
 
 class HubGgufs:
-    """GGUF headers of one locked repository; counts the requests made and the bytes of the bodies taken."""
+    """GGUF headers of one locked repository; counts the requests made and the bytes of the bodies taken.
 
-    def __init__(self, repo: str, commit: str) -> None:
-        self.repo, self.commit = repo, commit
+    ``do`` is what to do about a file that is no whole GGUF, for messages.
+    """
+
+    def __init__(self, repo: str, commit: str, do: str = OTHER_FILE) -> None:
+        self.repo, self.commit, self.do = repo, commit, do
         self.bytes_read = self.requests = 0
 
     def header(self, file: Mapping[str, Any]) -> GgufHeader:
@@ -101,13 +117,13 @@ class HubGgufs:
 
         def more(end: int) -> bytearray:
             if end > MOST:
-                raise BuildError(f"the GGUF's metadata runs over {human(MOST)}", where, OTHER_FILE)
+                raise BuildError(f"the GGUF's metadata runs over {human(MOST)}", where, self.do)
             while len(have) < end:
                 piece = min(len(have) + FIRST, LARGEST)
                 have.extend(self._range(path, len(have), min(len(have) + piece, size), size))
             return have
 
-        return read_header(where, size, more, OTHER_FILE)
+        return read_header(where, size, more, self.do)
 
     def _range(self, path: str, begin: int, end: int, size: int) -> bytes:
         """The bytes from ``begin`` up to ``end`` of a file of ``size`` bytes."""
@@ -131,7 +147,7 @@ class HubGgufs:
                 raise BuildError(
                     f"the Hub answers {what} where bytes {begin}-{end - 1} of {size} of {path} were asked for",
                     hub.page(self.repo),
-                    "use a Hub or mirror that serves ranges, or give target_gguf as {path: ...}",
+                    "use a Hub or mirror that serves ranges, or a file on this machine",
                 )
             for piece in answer.iter_raw():
                 self.bytes_read += len(piece)

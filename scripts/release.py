@@ -36,13 +36,13 @@ def close(folder: Path, files: Sequence[str], known: Mapping[str, str]) -> None:
         temporary.write_text("".join(lines), encoding="utf-8")
 
 
-def read_sums(folder: Path) -> dict[str, str]:
-    """File name -> sha256 of a closed release folder.
+def parse_sums(path: Path) -> dict[str, str]:
+    """File name -> sha256, as a SHA256SUMS has it.
 
     Raises:
-        BuildError: SHA256SUMS is missing or malformed, or the folder holds more or fewer files than it names.
+        BuildError: it is missing or malformed.
     """
-    path = folder / SUMS
+    folder = path.parent
     try:
         lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -51,6 +51,16 @@ def read_sums(folder: Path) -> dict[str, str]:
     sums = {row[2]: row[1] for row in rows if row}
     if len(sums) < len(lines):
         raise BuildError(f"cannot read {SUMS}: a line is no sha256 and a new name", folder, "run snakemake again")
+    return sums
+
+
+def read_sums(folder: Path) -> dict[str, str]:
+    """File name -> sha256 of a closed release folder.
+
+    Raises:
+        BuildError: SHA256SUMS is missing or malformed, or the folder holds more or fewer files than it names.
+    """
+    sums = parse_sums(folder / SUMS)
     present = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()} - {SUMS}
     if present != set(sums):
         odd = sorted(present ^ set(sums))[0]

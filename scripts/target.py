@@ -14,18 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from scripts import core, hub
-from scripts.core import BuildError, Check, Report
+from scripts import core, fit, hub
+from scripts.core import BuildError, Report
 from scripts.draft_config import DraftConfig, read_draft_config
+from scripts.fit import EMBEDDING
 from scripts.gguf_remote import HubGgufs, choose, parts
 from scripts.verify_gguf import GgufHeader, GgufTensor, open_gguf
-from scripts.verify_vocab import MODEL, PRE, SPECIAL_KEYS, Vocabulary, read_vocabulary
+from scripts.verify_vocab import Vocabulary, read_vocabulary
 
-APART, FROM = 128, 5
-"""llama.cpp's own limits: how many tokens two vocabularies may differ by, and the first id whose text is compared."""
-
-EMBEDDING = "token_embd.weight"
-SHOWN = 3
 FIX = "name in target_gguf a GGUF made from the target's repository, or correct target"
 
 File = TypeVar("File")
@@ -112,96 +108,24 @@ def check(config: DraftConfig, vocabulary: Vocabulary, served: Served) -> Report
         served: the served target.
     """
     values = served.values
-    tokens = values.get("tokenizer.ggml.tokens")
-    tokens = tokens if isinstance(tokens, list) else []
-    parts_said = values.get("split.count") or 1  # 0 in a file that was put together again
+    theirs = fit.from_header(values)
+    needs = fit.Needs(config.hidden_size, config.mask_token_id, config.target_layer_ids, config.num_target_layers)
     report = Report(
         checks=[
-            Check("split.count", parts_said == served.files, f"{served.files} files, the GGUF says {parts_said}"),
-            _equal("tokenizer.ggml.model", MODEL, values),
-            _equal("tokenizer.ggml.pre", PRE, values),
-            *(_added(kind, vocabulary, values) for kind in ("bos", "eos")),
-            _count(len(vocabulary.tokens), len(tokens)),
-            _texts(vocabulary.tokens, tokens),
-            *_sizes(config, served),
+            fit.parts_check(values, served.files),
+            *fit.vocabulary_checks(fit.from_files(vocabulary), theirs),
+            *fit.size_checks(needs, values, served.embedding),
         ]
     )
     report.figures = {
         **served.figures,
-        "tokens": len(tokens),
+        "tokens": len(theirs.tokens),
         "draft_tokens": len(vocabulary.tokens),
-        "compared_ids": max(0, min(len(tokens), len(vocabulary.tokens)) - FROM),
+        "compared_ids": max(0, min(len(theirs.tokens), len(vocabulary.tokens)) - fit.FROM),
         "rows": served.embedding.shape[0] if served.embedding else None,
-        "layers": _layers(values),
+        "layers": fit.layers(values),
     }
     return report
-
-
-def _said(value: Any) -> str:
-    return "nothing" if value is None else repr(value)
-
-
-def _equal(key: str, ours: Any, values: Mapping[str, Any]) -> Check:
-    theirs = values.get(key)
-    return Check(key, theirs == ours, f"draft {_said(ours)}, served target {_said(theirs)}")
-
-
-def _added(kind: str, vocabulary: Vocabulary, values: Mapping[str, Any]) -> Check:
-    """Whether bos or eos is put around a text, and which id where it is.
-
-    Absent, both are false for the one pre-tokenizer that is accepted (llama.cpp, llama-vocab.cpp).
-    """
-    key = f"tokenizer.ggml.add_{kind}_token"
-    theirs, ours = values.get(key, False), vocabulary.adds.get(kind, False)
-    special = vocabulary.special_ids.get(kind)
-    our_id, their_id = special[0] if special else None, values.get(SPECIAL_KEYS[kind])
-    if theirs != ours or not ours:
-        return Check(key, theirs == ours, f"draft {ours}, served target {theirs}")
-    return Check(key, our_id == their_id, f"both add {kind}: draft id {_said(our_id)}, served target {_said(their_id)}")
-
-
-def _count(ours: int, theirs: int) -> Check:
-    apart = abs(ours - theirs)
-    detail = f"draft {ours}, served target {theirs}"
-    if apart > APART:
-        detail += f": {apart} apart, llama.cpp allows {APART}; rows without a token (padding) count too"
-    return Check("token count", bool(theirs) and apart <= APART, detail)
-
-
-def _texts(ours: Sequence[str], theirs: Sequence[str]) -> Check:
-    """The text of every id that both have, from llama.cpp's first on; the first three differences are shown."""
-    rows = list(zip(ours, theirs, strict=False))[FROM:]
-    different = [(number, *row) for number, row in enumerate(rows, FROM) if row[0] != row[1]]
-    shown = [f"id {number} is {mine!r} in the draft, {yours!r} served" for number, mine, yours in different[:SHOWN]]
-    more = f"; {len(different)} differ in all" if len(different) > SHOWN else ""
-    return Check("token texts", not different, "; ".join(shown) + more or f"{len(rows)} equal from id {FROM} on")
-
-
-def _layers(values: Mapping[str, Any]) -> int | None:
-    """Layers that a draft can tap: without those that predict further tokens, which llama.cpp counts at the end."""
-    family = values.get("general.architecture")
-    blocks, extra = values.get(f"{family}.block_count"), values.get(f"{family}.nextn_predict_layers", 0)
-    return blocks - extra if type(blocks) is int and type(extra) is int else None
-
-
-def _sizes(config: DraftConfig, served: Served) -> list[Check]:
-    """Mask row, hidden size and taps against the served target's embedding and layers."""
-    family = served.values.get("general.architecture")
-    rows, width = served.embedding.shape[-2:] if served.embedding and len(served.embedding.shape) > 1 else (None, None)
-    layers, last = _layers(served.values), config.target_layer_ids[-1]
-    said = f"draft {config.num_target_layers} with taps {list(config.target_layer_ids)}, served target {_said(layers)}"
-    has = f"no {EMBEDDING}" if rows is None else f"an embedding of {rows} rows"
-    return [
-        Check(
-            "mask row",
-            rows is not None and config.mask_token_id < rows,
-            f"mask token {config.mask_token_id}, the served target has {has}",
-        ),
-        _equal(f"{family}.embedding_length", config.hidden_size, served.values),
-        Check(EMBEDDING, width == config.hidden_size, f"draft {config.hidden_size}, served target {_said(width)}"),
-        Check("taps", layers is not None and last < layers, f"layers: {said}"),
-        Check("target layers", layers == config.num_target_layers, said),
-    ]
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -31,7 +31,7 @@ from scripts.verify_tensors import (
     readable,
     structure_checks,
 )
-from scripts.verify_types import LIMITS, histogram, rule_for, type_checks
+from scripts.verify_types import LIMITS, bits_per_weight, histogram, rule_for, type_checks
 from scripts.verify_vocab import read_vocabulary, vocab_checks
 
 CHOOSE = "choose a quant whose blocks divide the rows, or set allow_fallback in the config"
@@ -116,15 +116,13 @@ def _reference(base: GgufFile, config: DraftConfig) -> Source:
 
 def _figures(file: GgufFile, quant: str, source: str, fallen: list[str]) -> dict[str, Any]:
     tensors = file.tensors.values()
-    weights = sum(tensor.weights for tensor in tensors)
-    data = sum(tensor.end - tensor.begin for tensor in tensors)
     return {
         "file": file.path.name,
         "quant": quant,
         "bytes": file.size,
         "tensors": len(tensors),
-        "weights": weights,
-        "bpw": round(8 * data / weights, 4) if weights else None,
+        "weights": sum(tensor.weights for tensor in tensors),
+        "bpw": bits_per_weight(tensors),
         "types": histogram(tensors),
         "fallback_tensors": fallen,
         "compared_with": source,

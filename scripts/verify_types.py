@@ -214,3 +214,10 @@ def _list(lines: list[str]) -> str:
 def histogram(tensors: Iterable[GgufTensor]) -> Mapping[str, int]:
     """How many tensors have each type, most frequent first."""
     return dict(Counter(tensor.type for tensor in tensors).most_common())
+
+
+def bits_per_weight(tensors: Iterable[GgufTensor]) -> float | None:
+    """Bits of data for each weight, to four digits; None where there are no weights."""
+    sizes = [(tensor.end - tensor.begin, tensor.weights) for tensor in tensors]
+    weights = sum(count for _, count in sizes)
+    return round(8 * sum(size for size, _ in sizes) / weights, 4) if weights else None

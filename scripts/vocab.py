@@ -139,6 +139,22 @@ def _check_rules(base: Vocab, target: Vocab) -> Check:
     return Check("text is cut as in base", True, detail)
 
 
+def mask_check(mask: object, rows: int, string: str | None, role: str | None) -> Check:
+    """The rules for a mask token by what the target has at its id: a string, a role (``eos``, ``bos``, ``pad``)."""
+    if not isinstance(mask, int) or not is_id(mask):
+        return Check("mask token", False, f"mask_token_id is {mask!r}, not an integer from 0")
+    if mask >= rows:
+        return Check("mask token", False, f"id {mask} has no row in the target's embedding of {rows} rows")
+    if role is not None:
+        shown = "no string" if string is None else repr(string)
+        return Check("mask token", False, f"id {mask} {shown} is the target's {role} token")
+    if string in TURN_MARKS:
+        return Check("mask token", False, f"id {mask} is {string!r}, which marks a turn")
+    if string is not None:
+        return Check("mask token", True, f"warning: id {mask} is also {string!r}")
+    return Check("mask token", True, f"id {mask}, a padding row of {rows} rows")
+
+
 def check_mask(mask: object, target: Vocab, rows: int, expected: int | None) -> list[Check]:
     """The rules for the mask token; the draft has no embedding, so its masked slots use the target's row.
 
@@ -151,21 +167,10 @@ def check_mask(mask: object, target: Vocab, rows: int, expected: int | None) -> 
     Returns:
         The checks. A mask that is some named token passes with a detail that starts with ``warning:``.
     """
-    if not isinstance(mask, int) or not is_id(mask):
-        return [Check("mask token", False, f"mask_token_id is {mask!r}, not an integer from 0")]
-    taken = [role for role in ROLES if mask in target.ids_of(role)]
-    string = target.tokens.get(mask)
-    if mask >= rows:
-        result = Check("mask token", False, f"id {mask} has no row in the target's embedding of {rows} rows")
-    elif taken:
-        result = Check("mask token", False, f"id {mask} {target.show(mask)} is the target's {taken[0]} token")
-    elif string in TURN_MARKS:
-        result = Check("mask token", False, f"id {mask} is {string!r}, which marks a turn")
-    elif string is not None:
-        result = Check("mask token", True, f"warning: id {mask} is also {string!r}")
-    else:
-        result = Check("mask token", True, f"id {mask}, a padding row of {rows} rows")
-    if expected is None:
+    taken = [role for role in ROLES if is_id(mask) and mask in target.ids_of(role)]
+    string = target.tokens.get(mask) if isinstance(mask, int) else None
+    result = mask_check(mask, rows, string, taken[0] if taken else None)
+    if expected is None or not is_id(mask):
         return [result]
     return [result, Check("expected mask token", mask == expected, f"draft {mask}, expected {expected}")]
 

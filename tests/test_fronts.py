@@ -12,18 +12,16 @@ LIBRARIES = {
     *("core", "hub", "locks", "process", "preflight", "runs"),
     *("llama_server", "memory_free", "memory_log", "memory_model", "serve_command", "serve_settings"),
     *("draft_config", "gguf_remote", "machine", "safetensors_header", "usage"),
+    *("fit", "gguf_resolve", "verdict"),
 }
 """Modules without a front: what the steps share. Parts of a step, as verify_types, have none either."""
 
-SPLIT = ("bench", "toolchain", "tune", "verify", "video", "vocab")
+STEPS_IN_PARTS = ("bench", "check_release", "doctor", "toolchain", "tune", "verify", "video", "vocab")
 
 STEPS = sorted(
     module.name
     for module in pkgutil.iter_modules(scripts.__path__)
-    if module.name not in LIBRARIES
-    and not any(
-        module.name.startswith(f"{step}_") for step in ("bench", "toolchain", "tune", "verify", "video", "vocab")
-    )
+    if module.name not in LIBRARIES and not any(module.name.startswith(f"{step}_") for step in STEPS_IN_PARTS)
 )
 
 
