@@ -101,15 +101,22 @@ def _step(options: argparse.Namespace) -> None:
     with HubServer(work / "hub") as hub:
         core.say(f"2/4 local Hub at {hub.endpoint}")
         seed(hub, folder)
-        core.say("3/4 snakemake all publish")
+        core.say("3/4 snakemake all publish demo_video")
         again = ["--forcerun", "publish_pair"] if (ROOT / "results" / key / "reports" / "publish.json").exists() else []
-        code = snakemake(["--cores", str(options.cores), "all", "publish", *again], environment(hub, work))
+        code = snakemake(
+            ["--cores", str(options.cores), "all", "publish", "demo_video", *again], environment(hub, work)
+        )
         if code:
             raise BuildError(f"snakemake ended with exit code {code}", "the messages above", "do what they say")
         core.say("4/4 what the Hub was asked for\n" + hub.log.summary())
         weights = hub.log.bytes_for(pair.FINETUNE_REPO, (".safetensors", ".gguf"))
         core.say(f"bytes of target weights asked for: {weights}")
+    results = ROOT / "results" / key
     print(table(ROOT / "results", key).to_markdown(index=False))
+    print()
+    print((results / "bench" / "table.md").read_text(encoding="utf-8"))
+    for name in (Path("bench") / "bench.png", Path("video") / "demo.gif"):
+        print(f"Look at {(results / name).relative_to(ROOT)}")
     print(f"Look at what was published: {sys.executable} -m demo.hub --root {WORK / 'hub'}")
 
 

@@ -48,8 +48,12 @@ class Chain:
             )
 
 
-def copy(folder: Path) -> Path:
-    """A copy of the project's code, as a clone would have it."""
+MEASURED = ("bench: true", "gate: true")
+"""Lines of the embedded pair's config that have it measured."""
+
+
+def copy(folder: Path, *, measured: bool = False) -> Path:
+    """A copy of the project's code, as a clone would have it; unless ``measured``, nothing is measured in it."""
     for part in PARTS:
         source = config.ROOT / part
         if source.is_dir() and not source.is_symlink():
@@ -58,4 +62,10 @@ def copy(folder: Path) -> Path:
         else:
             folder.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, folder / part, follow_symlinks=False)
+    settings = folder / "demo" / "config.yaml"
+    text = settings.read_text(encoding="utf-8")
+    for line in () if measured else MEASURED:
+        assert line in text
+        text = text.replace(line, line.replace("true", "false"))
+    settings.write_text(text, encoding="utf-8")
     return folder
