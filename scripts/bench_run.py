@@ -145,10 +145,10 @@ def measure(
     for side, rounds in groupby(order(list(servers), repeats), key=lambda one: one[0]):
         with servers[side]() as client:
             measured.props.setdefault(side, client.props())
-            _same_target(measured.props, client.url)
+            check_same_target(measured.props, client.url)
             if not to_send:
                 to_send, measured.skipped = requests(client, workloads, formats)
-            _fits(to_send, predict, measured.props[side], client.url)
+            check_fits(to_send, predict, measured.props[side], client.url)
             client.complete(to_send[0].text, min(predict, WARM_UP))
             for _, repeat in rounds:
                 shown = f"{label}, {side}, repeat {repeat}" if label else None
@@ -157,7 +157,7 @@ def measure(
                         answer = client.complete(request.text, predict)
                         measured.runs.append(Run(side, repeat, request, answer))
                         progress.add(1)
-                _engaged(side, [run.answer for run in measured.runs if run.side == side], client.url)
+                check_engaged(side, [run.answer for run in measured.runs if run.side == side], client.url)
     return measured
 
 
@@ -166,7 +166,12 @@ def model_name(props: Mapping[str, Any]) -> str:
     return str(props["model_path"]).replace("\\", "/").rpartition("/")[2]
 
 
-def _same_target(props: Mapping[str, Mapping[str, Any]], where: str) -> None:
+def check_same_target(props: Mapping[str, Mapping[str, Any]], where: str) -> None:
+    """Refuse to compare servers that serve different models, or render prompts differently.
+
+    Raises:
+        BuildError: file names or chat templates differ.
+    """
     names = {model_name(prop) for prop in props.values()}
     templates = {str(prop["chat_template"]) for prop in props.values()}
     if len(names) > 1 or len(templates) > 1:
@@ -174,7 +179,12 @@ def _same_target(props: Mapping[str, Mapping[str, Any]], where: str) -> None:
         raise BuildError(what, where, "start both with one target")
 
 
-def _fits(to_send: Sequence[Request], predict: int, props: Mapping[str, Any], where: str) -> None:
+def check_fits(to_send: Sequence[Request], predict: int, props: Mapping[str, Any], where: str) -> None:
+    """See that no answer ends for want of context.
+
+    Raises:
+        BuildError: a prompt and ``predict`` tokens exceed the server's context.
+    """
     context = props["default_generation_settings"]["n_ctx"]
     longest = max(to_send, key=lambda request: request.tokens)
     if longest.tokens + predict > context:
@@ -182,8 +192,12 @@ def _fits(to_send: Sequence[Request], predict: int, props: Mapping[str, Any], wh
         raise BuildError(what, where, "raise serve.context or lower bench.predict")
 
 
-def _engaged(side: str, answers: Sequence[Answer], where: str) -> None:
-    """Fail early: a side whose servers do not what its name says makes every figure wrong."""
+def check_engaged(side: str, answers: Sequence[Answer], where: str) -> None:
+    """Fail early: a side whose server does not do what its name says makes every figure wrong.
+
+    Raises:
+        BuildError: the draft never engaged, or the baseline drafts.
+    """
     drafted = sum(answer.draft_n or 0 for answer in answers)
     if side == DFLASH and not drafted:
         what = f"the draft never engaged: no tokens were drafted in {len(answers)} answers"

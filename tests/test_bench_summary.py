@@ -113,14 +113,14 @@ def test_low_acceptance_is_warned_of() -> None:
 def test_a_draft_that_never_engaged_fails(said: Said) -> None:
     for answers in ([answer(TOKENS)], [answer(TOKENS, 1000, 0, 0)]):
         with pytest.raises(BuildError, match="the draft never engaged") as caught:
-            bench_run._engaged(DFLASH, answers, "http://127.0.0.1:8081")
+            bench_run.check_engaged(DFLASH, answers, "http://127.0.0.1:8081")
     said("Measuring: a draft that never engaged", caught.value)
-    bench_run._engaged(DFLASH, [answer(TOKENS), answer(TOKENS, 1000, 15, 0)], "url")
+    bench_run.check_engaged(DFLASH, [answer(TOKENS), answer(TOKENS, 1000, 15, 0)], "url")
 
 
 def test_a_baseline_that_drafts_fails(said: Said) -> None:
     with pytest.raises(BuildError, match="the baseline drafts: 15 tokens") as caught:
-        bench_run._engaged(BASELINE, [answer(TOKENS, 1000, 15, 3)], "http://127.0.0.1:8081")
+        bench_run.check_engaged(BASELINE, [answer(TOKENS, 1000, 15, 3)], "http://127.0.0.1:8081")
     said("Measuring: a baseline that drafts", caught.value)
 
 
@@ -128,15 +128,15 @@ def test_two_targets_fail(said: Said) -> None:
     found = measured({}).props
     found[DFLASH]["model_path"] = "C:\\models\\Other.gguf"
     with pytest.raises(BuildError, match=r"different targets: Other\.gguf and Target-Q8_0\.gguf") as caught:
-        bench_run._same_target(found, "http://127.0.0.1:8081")
+        bench_run.check_same_target(found, "http://127.0.0.1:8081")
     said("Measuring: two servers with different targets", caught.value)
 
 
 def test_a_prompt_that_does_not_fit_fails(said: Said) -> None:
     with pytest.raises(BuildError, match="prompt a of 5 tokens and 4092 of an answer exceed 4096") as caught:
-        bench_run._fits([request("a")], 4092, measured({}).props[DFLASH], "http://127.0.0.1:8081")
+        bench_run.check_fits([request("a")], 4092, measured({}).props[DFLASH], "http://127.0.0.1:8081")
     said("Measuring: a prompt and answer longer than the context", caught.value)
-    bench_run._fits([request("a")], 4091, measured({}).props[DFLASH], "url")
+    bench_run.check_fits([request("a")], 4091, measured({}).props[DFLASH], "url")
 
 
 def test_the_order_alternates() -> None:
