@@ -36,21 +36,30 @@ def close(folder: Path, files: Sequence[str], known: Mapping[str, str]) -> None:
         temporary.write_text("".join(lines), encoding="utf-8")
 
 
+def parse_sums(text: str) -> dict[str, str]:
+    """File name -> sha256, from the text of a SHA256SUMS.
+
+    Raises:
+        ValueError: a line is not of this form, or names a file a second time.
+    """
+    lines = text.removesuffix("\n").split("\n")
+    rows = [re.fullmatch(r"([0-9a-f]{64})  (\S+)", line) for line in lines]
+    sums = {row[2]: row[1] for row in rows if row}
+    if len(sums) < len(lines):
+        raise ValueError("a line is no sha256 and a new name")
+    return sums
+
+
 def read_sums(folder: Path) -> dict[str, str]:
     """File name -> sha256 of a closed release folder.
 
     Raises:
         BuildError: SHA256SUMS is missing or malformed, or the folder holds more or fewer files than it names.
     """
-    path = folder / SUMS
     try:
-        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
+        sums = parse_sums((folder / SUMS).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise BuildError(f"cannot read {SUMS}: {error}", folder, "run snakemake again") from error
-    rows = [re.fullmatch(r"([0-9a-f]{64})  (\S+)", line) for line in lines]
-    sums = {row[2]: row[1] for row in rows if row}
-    if len(sums) < len(lines):
-        raise BuildError(f"cannot read {SUMS}: a line is no sha256 and a new name", folder, "run snakemake again")
     present = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()} - {SUMS}
     if present != set(sums):
         odd = sorted(present ^ set(sums))[0]

@@ -48,6 +48,7 @@ class HubConfig:
 
     ``lfs_over``: a file larger than this is stored as LFS whatever its name. ``multipart_over``: an LFS upload larger
     than this goes in parts of ``part_size``. ``page_size``/``expanded_page_size``: entries per page of a listing.
+    ``storage``: most bytes of LFS objects in a repository.
     """
 
     accounts: dict[str, Account] = field(default_factory=_demo_accounts)
@@ -57,6 +58,7 @@ class HubConfig:
     page_size: int = 1000
     expanded_page_size: int = 50
     max_body: int = 256 << 20
+    storage: int = 1 << 40
 
     def account(self, token: str) -> Account | None:
         """The account of a token, or None."""
