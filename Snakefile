@@ -15,6 +15,7 @@ include: "workflow/rules/common.smk"
 wildcard_constraints:
     pair="|".join(map(re.escape, PAIRS)),
     name="|".join(re.escape(pair["name"]) for pair in PAIRS.values()),
+    target="|".join(re.escape(pair["target"]["repo"].rpartition("/")[2]) for pair in PAIRS.values()),
     quant="[A-Za-z0-9_]+",
     role="draft|target|base",
 

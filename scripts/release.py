@@ -82,7 +82,8 @@ def main() -> int:
 
 def _step(options: argparse.Namespace) -> None:
     outputs = core.read_json(options.manifest)["outputs"]
-    close(options.folder, options.files, {output["file"]: output["sha256"] for output in outputs})
+    names = [(output, output[key]) for output in outputs for key in ("file", "sidecar") if key in output]
+    close(options.folder, options.files, {name: output["sha256"] for output, name in names})
 
 
 if __name__ == "__main__":

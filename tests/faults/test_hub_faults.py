@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from huggingface_hub import HfApi, constants
@@ -36,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
     return parts.closed(tmp_path / "release")
 
 
-def _publish(folder: Path, **options: bool) -> dict[str, object]:
+def _publish(folder: Path, **options: Any) -> dict[str, object]:
     return publish.publish(folder, REPO, "Release Tiny", **options).figures
 
 

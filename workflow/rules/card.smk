@@ -16,12 +16,13 @@ rule manifest:
         "../../envs/pipeline.yaml"
     params:
         name=lookup(within=PAIRS, dpath="{pair}/name"),
+        sidecar=sidecar_option,
     message:
         "write the manifest of {wildcards.pair}"
     shell:
         "python -m scripts.manifest --pair {wildcards.pair:q} --name {params.name:q} --fetched {input.fetched:q}"
         " --toolchain {input.toolchain:q} --steps {input.steps:q} --verified {input.verified:q}"
-        " --out {output:q} --log {log:q}"
+        " {params.sidecar:q} --out {output:q} --log {log:q}"
 
 
 rule card:
@@ -62,6 +63,22 @@ rule release_file:
         "put {wildcards.name}-{wildcards.quant}.gguf into the release"
     shell:
         "python -m scripts.link {input.gguf:q} {output:q} --log {log:q}"
+
+
+# The same content under the name that newer llama.cpp looks for beside a model.
+rule release_sidecar:
+    input:
+        first_name,
+    output:
+        "results/{pair}/release/dflash-{target}-{quant}.gguf",
+    log:
+        "logs/{pair}/release-dflash-{target}-{quant}.log",
+    conda:
+        "../../envs/pipeline.yaml"
+    message:
+        "name {input} dflash-{wildcards.target}-{wildcards.quant}.gguf as well"
+    shell:
+        "python -m scripts.link {input:q} {output:q} --log {log:q}"
 
 
 rule release:
