@@ -42,6 +42,7 @@ include: "workflow/rules/quantize.smk"
 include: "workflow/rules/verify.smk"
 include: "workflow/rules/mlx.smk"
 include: "workflow/rules/card.smk"
+include: "workflow/rules/provenance.smk"
 include: "workflow/rules/publish.smk"
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from scripts import core, hub, upload
 from scripts.core import BuildError, Report
-from scripts.release import SUMS, read_sums
+from scripts.release import SIGNATURE, SUMS, read_sums
 from scripts.upload import Change, Release, remote_files
 
 
@@ -57,7 +57,8 @@ def publish(
             said no, or the repository does not hold afterwards what the folder holds.
     """
     sums = intact(folder)
-    release = Release(folder, {**sums, SUMS: core.sha256_file(folder / SUMS)})
+    unnamed = [name for name in (SUMS, SIGNATURE) if (folder / name).exists()]
+    release = Release(folder, sums | {name: core.sha256_file(folder / name) for name in unnamed})
     named = upload.tag_name(tag, release) if tag else None
     report = Report(figures={"repo": repo, "url": hub.page(repo)})
     head, remote = _open(repo, private=private, dry_run=dry_run)

@@ -13,6 +13,9 @@ from scripts.core import BuildError
 
 SUMS = "SHA256SUMS"
 
+SIGNATURE = "model.sig"
+"""The signature over all the others, where somebody signed; made after the folder is closed, so no sum names it."""
+
 
 def close(folder: Path, files: Sequence[str], known: Mapping[str, str]) -> None:
     """Write SHA256SUMS over ``files`` and remove what does not belong to the release.
@@ -60,7 +63,7 @@ def read_sums(folder: Path) -> dict[str, str]:
         sums = parse_sums((folder / SUMS).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise BuildError(f"cannot read {SUMS}: {error}", folder, "run snakemake again") from error
-    present = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()} - {SUMS}
+    present = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()} - {SUMS, SIGNATURE}
     if present != set(sums):
         odd = sorted(present ^ set(sums))[0]
         raise BuildError(

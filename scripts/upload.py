@@ -12,7 +12,7 @@ from huggingface_hub.errors import HfHubHTTPError
 
 from scripts import core, hub
 from scripts.core import BuildError
-from scripts.release import SUMS, parse_sums
+from scripts.release import SIGNATURE, SUMS, parse_sums
 
 MOVED = 412
 """What the Hub answers where the commit's parent is not the head any more."""
@@ -61,7 +61,7 @@ class Change:
 def left_over(repo: str, head: str, remote: Mapping[str, Any], sums: Mapping[str, str]) -> list[str]:
     """Files of the release before that are not in this one: named by the repository's SHA256SUMS, and still as it says.
 
-    Nothing else of the repository is ours to remove.
+    Nothing else of the repository is ours to remove, but for a signature: it fits no other release.
 
     Raises:
         BuildError: the repository's SHA256SUMS cannot be read.
@@ -76,8 +76,9 @@ def left_over(repo: str, head: str, remote: Mapping[str, Any], sums: Mapping[str
         raise BuildError(
             f"cannot read {SUMS} of {repo}: {error}", hub.page(repo), "remove old files by hand, unset publish.remove"
         ) from error
+    signature = [name for name in (SIGNATURE,) if name in remote and name not in sums]
     gone = [name for name in sorted(before) if name not in sums and name in remote]
-    return [name for name in gone if not remote[name].lfs or remote[name].lfs.sha256 == before[name]]
+    return [name for name in gone if not remote[name].lfs or remote[name].lfs.sha256 == before[name]] + signature
 
 
 def open_pr(repo: str, title: str, release: Release) -> str | None:
@@ -181,7 +182,8 @@ def check_tag(repo: str, tag: str, release: Release) -> bool:
     target = next((ref.target_commit for ref in refs.tags if ref.name == tag), None)
     if target is None:
         return False
-    if release.changed(remote_files(repo, target)[1]):
+    # signed again it is still the same release
+    if set(release.changed(remote_files(repo, target)[1])) - {SIGNATURE}:
         raise BuildError(
             f"tag {tag} of {repo} is another release, at {target[:12]}",
             hub.page(repo),

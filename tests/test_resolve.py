@@ -32,7 +32,7 @@ LOWER = ["tiny-dflash-Q4_K_M.gguf", "tiny-dflash-Q8_0.gguf"]
 """A pair named in small letters: every file of it is a sidecar, and no model."""
 
 DFLASH = "draft-dflash"
-CASES = [
+CASES: list[tuple[list[str], str, str | None, list[str], str | None]] = [
     (ORDINARY, "Q4_K_M", None, ["Tiny-DFlash-Q4_K_M.gguf"], None),
     (ORDINARY, "q8_0", None, ["Tiny-DFlash-Q8_0.gguf"], None),
     (ORDINARY, "", None, ["Tiny-DFlash-Q4_K_M.gguf"], None),
@@ -144,7 +144,7 @@ def listings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubServer]:
     """A Hub with a repository of small files for every listing of the cases, by its place among them, and a target."""
     tmp = tmp_path_factory.mktemp("listings")
     with HubServer(tmp / "hub") as hub:
-        for number, (paths, *_) in enumerate([*CASES, (["Target-Q4_K_M.gguf"],)]):
+        for number, paths in enumerate([*(case[0] for case in CASES), ["Target-Q4_K_M.gguf"]]):
             folder = tmp / str(number)
             for path in paths:
                 (folder / path).parent.mkdir(parents=True, exist_ok=True)

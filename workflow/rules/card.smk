@@ -83,9 +83,9 @@ rule release_sidecar:
 
 rule release:
     input:
-        released,
+        described,
         manifest="results/{pair}/release/manifest.json",
-        card="results/{pair}/release/README.md",
+        provenance=f"results/{{pair}}/release/{provenance.NAME}",
     output:
         "results/{pair}/release/SHA256SUMS",
     log:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(workflow.current_basedir.join("../..")))
 
-from scripts import preflight, runs
+from scripts import preflight, provenance, runs, sbom, sign
 from scripts.config import validated
 from scripts.core import BuildError, errors_in, use_this_python
 from scripts.lock import lock, wanted
@@ -181,7 +181,29 @@ def release_names(wildcards):
     """The file names of a release, SHA256SUMS apart."""
     pair = PAIRS[wildcards.pair]
     names = [f"{pair['name']}-{quant}.gguf" for quant in pair["quants"]] + sidecars(pair)
-    return names + ["README.md", "manifest.json"]
+    return names + ["README.md", "manifest.json", sbom.NAME, provenance.NAME]
+
+
+def described(wildcards):
+    """The files of a release that its provenance is about: all but itself."""
+    names = [name for name in release_names(wildcards) if name != provenance.NAME]
+    return [f"results/{wildcards.pair}/release/{name}" for name in names]
+
+
+def described_names(wildcards):
+    """The names of the files that the provenance is about."""
+    return [Path(path).name for path in described(wildcards)]
+
+
+def external_parameters(wildcards):
+    """What the config asked of a release's build, as JSON; nothing of this machine, nothing of serving or publishing."""
+    pair = PAIRS[wildcards.pair]
+    keys = ("name", "draft", "target", "base", "expect", "quants", "license")
+    asked = {key: pair[key] for key in keys if key in pair}
+    if "repo" in pair.get("target_gguf", {}):
+        asked["target_gguf"] = pair["target_gguf"]
+    asked |= {key: CONFIG[key] for key in ("quantized_by", "allow_fallback") if key in CONFIG}
+    return json.dumps(asked)
 
 
 def publish_options(wildcards):

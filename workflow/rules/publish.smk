@@ -2,6 +2,7 @@
 rule publish_pair:
     input:
         "results/{pair}/release/SHA256SUMS",
+        "results/{pair}/reports/sign.json",
     output:
         "results/{pair}/reports/publish.json",
     log:
