@@ -100,8 +100,12 @@ def persistent(*tried: type[Exception]) -> Retrying:
 
 def _again(state: RetryCallState) -> None:
     error = state.outcome.exception() if state.outcome else None
-    said = " ".join(str(error).split())[:120] or type(error).__name__
-    core.say(f"attempt {state.attempt_number} failed ({said}); trying again")
+    core.say(f"attempt {state.attempt_number} failed ({brief(error)}); trying again")
+
+
+def brief(error: BaseException | None) -> str:
+    """The beginning of what an error says, in one line."""
+    return " ".join(str(error).split())[:120] or type(error).__name__
 
 
 def info(repo: str, revision: str | None = None, *, files: bool = False) -> Any:

@@ -21,8 +21,7 @@ from packageurl import PackageURL
 
 from scripts import core
 from scripts.core import BuildError
-
-NAME = "provenance.intoto.json"
+from scripts.release import PROVENANCE
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://slsa.dev/provenance/v1"
@@ -98,7 +97,7 @@ def statement(manifest: Mapping[str, Any], sums: Mapping[str, str], parameters: 
     try:
         check(made)
     except ValueError as error:
-        raise BuildError(f"no valid provenance: {error}", NAME, "mend what the manifest says of it") from error
+        raise BuildError(f"no valid provenance: {error}", PROVENANCE, "mend what the manifest says of it") from error
     return made
 
 

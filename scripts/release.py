@@ -13,6 +13,9 @@ from scripts.core import BuildError
 
 SUMS = "SHA256SUMS"
 
+BILL, PROVENANCE = "sbom.cdx.json", "provenance.intoto.json"
+"""What :mod:`scripts.sbom` and :mod:`scripts.provenance` write; here, as their libraries take long to load."""
+
 SIGNATURE = "model.sig"
 """The signature over all the others, where somebody signed; made after the folder is closed, so no sum names it."""
 

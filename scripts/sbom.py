@@ -24,8 +24,7 @@ from packageurl import PackageURL
 from scripts import core
 from scripts.core import BuildError
 from scripts.provenance import package_url
-
-NAME = "sbom.cdx.json"
+from scripts.release import BILL
 
 MODEL = ComponentType.MACHINE_LEARNING_MODEL
 
@@ -149,7 +148,7 @@ def check(text: str) -> None:
     error = JsonStrictValidator(SchemaVersion.V1_6).validate_str(text)
     if error is not None:
         said = getattr(error.data, "message", str(error))
-        raise BuildError(f"no valid CycloneDX: {said}", NAME, "mend what the manifest says of it")
+        raise BuildError(f"no valid CycloneDX: {said}", BILL, "mend what the manifest says of it")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete, Discussion
+import httpx2
+from hf_xet import XetAuthenticationError
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, Discussion, constants
 from huggingface_hub.errors import HfHubHTTPError
 
 from scripts import core, hub
@@ -157,13 +159,23 @@ def _attempts(repo: str, release: Release, change: Change, message: str, create_
                 create_pr=create_pr,
                 parent_commit=change.parent or None,
             )
-        except RuntimeError as error:  # the client's wrapping of what happened to one of several files
-            if isinstance(error.__cause__, HfHubHTTPError):
+        except (RuntimeError, OSError, XetAuthenticationError) as error:
+            if isinstance(error.__cause__, HfHubHTTPError):  # the client's wrapping of what happened to one file
                 raise error.__cause__ from error
-            raise
+            if not _of_xet(error):
+                raise
+            core.say(f"the upload by Xet failed ({hub.brief(error)}); once more without Xet")
+            constants.HF_HUB_DISABLE_XET = True
+            return attempt()
         return str(done.pr_revision) if create_pr else None
 
     return hub.persistent()(attempt)
+
+
+def _of_xet(error: BaseException) -> bool:
+    """Whether an error came from the Xet client: it has no class for most of them, nor a file that it is about."""
+    plain = not isinstance(error, (HfHubHTTPError, httpx2.HTTPError)) and getattr(error, "errno", None) is None
+    return plain and not constants.HF_HUB_DISABLE_XET
 
 
 def tag_name(template: str, release: Release) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from in_toto_attestation.v1.statement import STATEMENT_TYPE_URI
 
-from scripts import core, provenance, sbom
+from scripts import core, provenance, release, sbom
 from scripts.core import BuildError
 from tests import release_parts as parts
 from tests.errors_table import Said
@@ -116,10 +116,10 @@ def test_a_release_without_files_has_no_provenance(tmp_path: Path, said: Said) -
 def test_the_bill_names_files_inputs_and_tools(tmp_path: Path) -> None:
     made = sbom.bill(_manifest(tmp_path, sidecar=True))
     assert (made["bomFormat"], made["specVersion"]) == ("CycloneDX", "1.6")
-    release = made["metadata"]["component"]
-    assert (release["type"], release["name"]) == ("machine-learning-model", parts.NAME)
-    assert release["licenses"] == [{"license": {"id": "Apache-2.0"}}]
-    assert release["modelCard"]["modelParameters"]["modelArchitecture"] == "dflash"
+    whole = made["metadata"]["component"]
+    assert (whole["type"], whole["name"]) == ("machine-learning-model", parts.NAME)
+    assert whole["licenses"] == [{"license": {"id": "Apache-2.0"}}]
+    assert whole["modelCard"]["modelParameters"]["modelArchitecture"] == "dflash"
     components = {item["bom-ref"]: item for item in made["components"]}
     file = f"{parts.NAME}-Q8_0.gguf"
     digest = core.sha256_file(tmp_path / file)
@@ -160,9 +160,9 @@ def test_the_fronts_write_them_beside_the_manifest(tmp_path: Path) -> None:
     made = _manifest(tmp_path)
     core.write_json(tmp_path / "manifest.json", made)
     arguments = ["--manifest", str(tmp_path / "manifest.json"), "--out"]
-    assert sbom.main([*arguments, str(tmp_path / sbom.NAME)]) == 0
-    names = [*(output["file"] for output in made["outputs"]), "manifest.json", sbom.NAME]
-    out = tmp_path / provenance.NAME
+    assert sbom.main([*arguments, str(tmp_path / release.BILL)]) == 0
+    names = [*(output["file"] for output in made["outputs"]), "manifest.json", release.BILL]
+    out = tmp_path / release.PROVENANCE
     assert provenance.main([*arguments, str(out), "--files", *names, "--parameters", json.dumps(PARAMETERS)]) == 0
     subjects = {item["name"]: item["digest"]["sha256"] for item in core.read_json(out)["subject"]}
     assert subjects == {name: core.sha256_file(tmp_path / name) for name in names}

@@ -85,7 +85,7 @@ rule release:
     input:
         described,
         manifest="results/{pair}/release/manifest.json",
-        provenance=f"results/{{pair}}/release/{provenance.NAME}",
+        provenance=f"results/{{pair}}/release/{PROVENANCE}",
     output:
         "results/{pair}/release/SHA256SUMS",
     log:

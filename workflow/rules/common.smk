@@ -7,10 +7,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(workflow.current_basedir.join("../..")))
 
-from scripts import preflight, provenance, runs, sbom, sign
+from scripts import preflight, runs, sign
 from scripts.config import validated
 from scripts.core import BuildError, errors_in, use_this_python
 from scripts.lock import lock, wanted
+from scripts.release import BILL, PROVENANCE
 from scripts.resolve import sidecar_name
 from scripts.toolchain import parse_spec, toolchain_id
 from scripts.verify_types import check_quants
@@ -181,12 +182,12 @@ def release_names(wildcards):
     """The file names of a release, SHA256SUMS apart."""
     pair = PAIRS[wildcards.pair]
     names = [f"{pair['name']}-{quant}.gguf" for quant in pair["quants"]] + sidecars(pair)
-    return names + ["README.md", "manifest.json", sbom.NAME, provenance.NAME]
+    return names + ["README.md", "manifest.json", BILL, PROVENANCE]
 
 
 def described(wildcards):
     """The files of a release that its provenance is about: all but itself."""
-    names = [name for name in release_names(wildcards) if name != provenance.NAME]
+    names = [name for name in release_names(wildcards) if name != PROVENANCE]
     return [f"results/{wildcards.pair}/release/{name}" for name in names]
 
 

@@ -3,7 +3,7 @@ rule bill_of_materials:
     input:
         "results/{pair}/release/manifest.json",
     output:
-        f"results/{{pair}}/release/{sbom.NAME}",
+        f"results/{{pair}}/release/{BILL}",
     log:
         "logs/{pair}/sbom.log",
     conda:
@@ -19,7 +19,7 @@ rule provenance:
         described,
         manifest="results/{pair}/release/manifest.json",
     output:
-        f"results/{{pair}}/release/{provenance.NAME}",
+        f"results/{{pair}}/release/{PROVENANCE}",
     log:
         "logs/{pair}/provenance.log",
     conda:
