@@ -16,6 +16,7 @@ include: "workflow/rules/measuring.smk"
 wildcard_constraints:
     pair="|".join(map(re.escape, PAIRS)),
     name="|".join(re.escape(pair["name"]) for pair in PAIRS.values()),
+    target="|".join(re.escape(pair["target"]["repo"].rpartition("/")[2]) for pair in PAIRS.values()),
     quant="[A-Za-z0-9_]+",
     role="draft|target|base",
 
@@ -47,6 +48,7 @@ include: "workflow/rules/mlx.smk"
 include: "workflow/rules/bench.smk"
 include: "workflow/rules/tune.smk"
 include: "workflow/rules/card.smk"
+include: "workflow/rules/provenance.smk"
 include: "workflow/rules/publish.smk"
 include: "workflow/rules/video.smk"
 include: "workflow/rules/serve.smk"

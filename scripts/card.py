@@ -14,11 +14,9 @@ from huggingface_hub import ModelCardData
 
 from scripts import core
 from scripts.core import BuildError
+from scripts.resolve import DEFAULT_TAGS
 
 TEMPLATE = Path(__file__).resolve().parent.parent / "workflow" / "templates" / "card.md.j2"
-
-DEFAULT_TAGS = ("Q4_K_M", "Q8_0")
-"""What llama.cpp takes, in this order, where a command names no quant."""
 
 
 def metadata(manifest: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from huggingface_hub import ModelCard
 from scripts import core, fetch, hub, lock
 from scripts.core import BuildError
 from scripts.gguf_remote import HubGgufs
-from scripts.release import SUMS, parse_sums
+from scripts.release import SUMS, sums_of
 from scripts.verify_gguf import GgufHeader, open_gguf
 
 MANIFEST, CARD = "manifest.json", "README.md"
@@ -129,7 +129,7 @@ class Release(ABC):
         """File -> sha256, as SHA256SUMS has them."""
         path = self.text(SUMS)
         try:
-            return parse_sums(path)
+            return sums_of(path, ASK)
         except BuildError as error:
             raise BuildError(error.what, self.where, ASK) from error
 

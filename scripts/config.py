@@ -91,6 +91,7 @@ def validated(config: Any, where: str | Path = "config") -> dict[str, Any]:
             raise BuildError(
                 f"pairs.{key}.expect.added_token_ids runs from {first} to {last}", where, "name the first id first"
             )
+    _check_sidecars(filled["pairs"], where)
     return filled
 
 
@@ -106,6 +107,23 @@ def section(name: str, value: Any, where: str | Path) -> dict[str, Any]:
     if errors:
         raise _explain(min(errors, key=lambda error: (len(error.absolute_path), str(error.message))), where)
     return dict(_fill(value, node, tree))
+
+
+def _check_sidecars(pairs: Mapping[str, Any], where: str | Path) -> None:
+    """Refuse second names of files that are first names of some.
+
+    Raises:
+        BuildError: they are.
+    """
+    names = {pair["name"] for pair in pairs.values()}
+    for key, pair in pairs.items():
+        target = pair["target"]["repo"].rpartition("/")[2]
+        if pair.get("publish", {}).get("sidecar") and f"dflash-{target}" in names:
+            raise BuildError(
+                f"pairs.{key}.publish.sidecar: dflash-{target} is the name of a pair",
+                where,
+                "give that pair another name",
+            )
 
 
 def _explain(error: Any, where: str | Path) -> BuildError:

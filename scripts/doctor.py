@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from scripts import core, doctor_draft, doctor_names, doctor_pair, gguf_remote, verdict
+from scripts import core, doctor_draft, doctor_names, doctor_pair, resolve, verdict
 from scripts.doctor_draft import Draft
 from scripts.doctor_source import Model, draft_file, read
 from scripts.verdict import Finding
@@ -59,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _step(options: argparse.Namespace) -> None:
     draft = read(options.draft, draft_file, all_tensors=True)
-    target = read(options.target, gguf_remote.model, all_tensors=False)
+    target = read(options.target, resolve.best_model, all_tensors=False)
     diagnose(draft, target, options.json)
 
 

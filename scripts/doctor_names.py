@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from scripts import fit, gguf_remote, gguf_resolve
+from scripts import fit, gguf_resolve, resolve
 from scripts.doctor_source import Model
 from scripts.gguf_resolve import Found
 from scripts.verdict import Finding
@@ -29,7 +29,7 @@ def _argument(model: Model, quant: str | None) -> str:
 
 def _quant(model: Model) -> str | None:
     """The quant that a command would name: the one asked for, or the one that the file's name ends with."""
-    return model.place.quant if not model.place.file else gguf_remote.tag(model.files[0])
+    return model.place.quant if not model.place.file else resolve.label(model.files[0])
 
 
 def _seen(model: Model) -> Sequence[str]:
@@ -62,9 +62,9 @@ def _beside(draft: Model) -> Iterable[Finding]:
     """What else in the draft's repository leads llama.cpp astray."""
     if draft.place.repo is None:
         return
-    if gguf_resolve.PRESET in draft.listing:
-        detail = f"{gguf_resolve.PRESET} in the root: llama.cpp takes nothing else of such a repository"
-        yield Finding("draft repository", False, detail, f"remove {gguf_resolve.PRESET}")
+    if resolve.PRESET in draft.listing:
+        detail = f"{resolve.PRESET} in the root: llama.cpp takes nothing else of such a repository"
+        yield Finding("draft repository", False, detail, f"remove {resolve.PRESET}")
     elif rivals := gguf_resolve.rivals(draft.listing):
         detail = f"warning: without {SPEC_TYPE} llama.cpp takes {rivals[0]} in the draft's place"
         yield Finding("draft repository", True, detail, f"always give {SPEC_TYPE}")
@@ -74,7 +74,7 @@ def _target(target: Model) -> Finding:
     name, quant = "target file", _quant(target)
     argument = _argument(target, quant)
     own = target.files[0] if target.place.repo else target.files[0].rpartition("/")[2]
-    found = gguf_remote.model(_seen(target), quant)
+    found = resolve.best_model(_seen(target), quant)
     if found == own:
         return Finding(name, True, f"-hf {argument} takes {own}")
     taken = f"-hf {argument} takes {found or 'nothing'}"

@@ -6,14 +6,13 @@ tensor table are there. What is read is not covered by a checksum: that would ta
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from huggingface_hub import constants, hf_hub_url
 from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status  # type: ignore[attr-defined]
 
-from scripts import hub
+from scripts import hub, resolve
 from scripts.core import BuildError, human
 from scripts.verify_gguf import GgufHeader, read_header
 
@@ -23,31 +22,7 @@ FIRST, LARGEST = 1 << 20, 4 << 20
 MOST = 64 << 20
 """Most bytes that are read of one file; a vocabulary of 250,000 tokens with its merges takes 11 MB."""
 
-NOT_MODELS = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
-"""What llama.cpp looks for in a file's name, as it is spelt here, to tell that the file is no model."""
-
-DEFAULT_QUANTS = ("Q4_K_M", "Q8_0")
-"""What llama.cpp takes, in this order, where a command names no quant; after them the first model."""
-
-_SPLIT = re.compile(r"(.+)-([0-9]{5})-of-([0-9]{5})", re.IGNORECASE | re.DOTALL)
-TAG = re.compile(r"[-.]([A-Z0-9_]+)$", re.IGNORECASE)
-"""The quant at the end of a name, without ``.gguf`` and part number."""
-
 OTHER_FILE = "name another quant or repository of the target in target_gguf"
-
-
-def split(path: str) -> tuple[str, int, int]:
-    """A GGUF's path without its ending and part number, and which part of how many it is (1 of 1 when it is whole)."""
-    stem = path.removesuffix(".gguf")
-    match = _SPLIT.fullmatch(stem) if stem != path else None
-    return (match[1], int(match[2]), int(match[3])) if match else (stem, 1, 1)
-
-
-def tag(path: str) -> str:
-    """The quant that a file's name ends with, as llama.cpp reads it; the whole name where it has none."""
-    stem, _, _ = split(path)
-    match = TAG.search(stem)
-    return match[1].upper() if match else stem.rpartition("/")[2]
 
 
 def parts(path: str, paths: Iterable[str], where: str) -> list[str]:
@@ -56,10 +31,10 @@ def parts(path: str, paths: Iterable[str], where: str) -> list[str]:
     Raises:
         BuildError: a part is not among ``paths``.
     """
-    stem, _, count = split(path)
+    stem, _, count = resolve.split(path)
     if count <= 1:
         return [path]
-    found = {split(other)[1]: other for other in paths if split(other)[::2] == (stem, count)}
+    found = {resolve.split(other)[1]: other for other in paths if resolve.split(other)[::2] == (stem, count)}
     if missing := [number for number in range(1, count + 1) if number not in found]:
         raise BuildError(f"part {missing[0]} of {count} of {stem}.gguf is missing", where, OTHER_FILE)
     return [found[number] for number in range(1, count + 1)]
@@ -71,28 +46,13 @@ def choose(paths: Sequence[str], quant: str, where: str) -> list[str]:
     Raises:
         BuildError: there is no model, none of this quant, or a part of it is missing.
     """
-    if path := model(paths, quant):
-        return parts(path, paths, where)
-    known = ", ".join(dict.fromkeys(tag(path) for path in models(paths)))
-    if not known:
+    models = resolve.models(paths)
+    if not models:
         raise BuildError("no GGUF of a model in the repository of target_gguf", where, "name one that holds some")
+    if path := resolve.best_model(paths, quant):
+        return parts(path, paths, where)
+    known = ", ".join(dict.fromkeys(resolve.label(path) for path in models))
     raise BuildError(f"target_gguf has no quant {quant}", where, f"use one of: {known}")
-
-
-def models(paths: Iterable[str]) -> list[str]:
-    """The files that llama.cpp takes for models, of a split one the first."""
-    named = ((path, path.rpartition("/")[2]) for path in paths if path.endswith(".gguf") and split(path)[1] == 1)
-    return [path for path, name in named if not any(part in name for part in NOT_MODELS)]
-
-
-def model(paths: Iterable[str], quant: str | None) -> str | None:
-    """The first file of the model that llama.cpp takes for ``<repository>:<quant>``, or for the repository alone."""
-    known = models(paths)
-    for wanted in DEFAULT_QUANTS if quant is None else (quant,):
-        for path in known:
-            if re.search(f"{re.escape(wanted)}[.-]", path, re.IGNORECASE):
-                return path
-    return known[0] if known and quant is None else None
 
 
 class HubGgufs:

@@ -40,6 +40,9 @@ PAUSE = 1.0
 PATIENCE = 120
 """Longest wait in seconds that a server may ask for (Retry-After); one that asks for more is told to the user."""
 
+QUOTA = re.compile(r"storage|quota", re.IGNORECASE)
+"""What is in the message of a 403 that is about room, not about rights."""
+
 UNREACHABLE = "check the network and HF_ENDPOINT; `make demo` builds an embedded pair without Hugging Face"
 
 
@@ -97,8 +100,12 @@ def persistent(*tried: type[Exception]) -> Retrying:
 
 def _again(state: RetryCallState) -> None:
     error = state.outcome.exception() if state.outcome else None
-    said = " ".join(str(error).split())[:120] or type(error).__name__
-    core.say(f"attempt {state.attempt_number} failed ({said}); trying again")
+    core.say(f"attempt {state.attempt_number} failed ({brief(error)}); trying again")
+
+
+def brief(error: BaseException | None) -> str:
+    """The beginning of what an error says, in one line."""
+    return " ".join(str(error).split())[:120] or type(error).__name__
 
 
 def info(repo: str, revision: str | None = None, *, files: bool = False) -> Any:
@@ -173,6 +180,8 @@ def _status(error: HfHubHTTPError, repo: str, what: str) -> BuildError:
         412: "the repository moved meanwhile; run again",
         429: f"wait {asked_to_wait(error) or 'a few'} seconds, then run again",
     }.get(status, "run again later" if status >= 500 else "see the message")
+    if status == 403 and QUOTA.search(said):
+        advice = "free some of the owner's storage or get more (settings of the account, Billing), then run again"
     return BuildError(f"the Hub answered {status} for {what}{f': {said}' if said else ''}", page(repo), advice)
 
 

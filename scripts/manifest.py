@@ -15,6 +15,7 @@ from typing import Any
 
 from scripts import core
 from scripts.core import BuildError
+from scripts.resolve import sidecar_name
 
 PACKAGES = ("gguf", "huggingface_hub", "numpy", "safetensors", "snakemake", "tokenizers", "torch", "transformers")
 """Packages whose version can change the bytes or the checks of a release."""
@@ -26,10 +27,11 @@ def inputs(fetched: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return {role: {key: report[key] for key in keys} for role, report in fetched.items()}
 
 
-def output(report: Mapping[str, Any]) -> dict[str, Any]:
-    """One file of the release, from its verify report."""
+def output(report: Mapping[str, Any], sidecar_of: str | None = None) -> dict[str, Any]:
+    """One file of the release, from its verify report, with its second name where ``sidecar_of`` names the target."""
     keys = ("file", "quant", "bytes", "bpw", "sha256", "types", "tensors", "tensor_sha256")
-    return {key: report[key] for key in keys}
+    second = {"sidecar": sidecar_name(sidecar_of, report["quant"])} if sidecar_of else {}
+    return {key: report[key] for key in keys} | second
 
 
 def served(steps: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -56,6 +58,8 @@ def manifest(
     toolchain: Mapping[str, Any],
     steps: Mapping[str, Mapping[str, Any]],
     verified: Iterable[Mapping[str, Any]],
+    *,
+    sidecar: bool = False,
 ) -> dict[str, Any]:
     """The manifest of one release.
 
@@ -66,6 +70,7 @@ def manifest(
         toolchain: report of the llama-quantize build.
         steps: other reports by name (vocab, convert, ...), for their checks.
         verified: reports of the verify step, one a released file, in the order of the release.
+        sidecar: every file has a second name, by which llama.cpp finds it beside a model.
 
     Raises:
         BuildError: a report says that a check failed.
@@ -90,7 +95,7 @@ def manifest(
         "packages": {package: version(package) for package in PACKAGES},
         "commands": commands(name, [report["quant"] for report in files]),
         "checks": {step: len(report["checks"]) for step, report in reports.items()},
-        "outputs": [output(report) for report in files],
+        "outputs": [output(report, fetched["target"]["repo"] if sidecar else None) for report in files],
     }
 
 
@@ -103,6 +108,7 @@ def main() -> int:
     arguments.add_argument("--toolchain", required=True, type=Path, help="report of the llama-quantize build")
     arguments.add_argument("--steps", required=True, type=Path, nargs="+", help="reports of the other steps")
     arguments.add_argument("--verified", required=True, type=Path, nargs="+", help="reports of the verify step")
+    arguments.add_argument("--sidecar", action="store_true", help="every file has a second name, as a sidecar")
     arguments.add_argument("--out", required=True, type=Path)
     return core.run(arguments, _step)
 
@@ -115,6 +121,7 @@ def _step(options: argparse.Namespace) -> None:
         core.read_json(options.toolchain),
         {path.stem: core.read_json(path) for path in options.steps},
         [core.read_json(path) for path in options.verified],
+        sidecar=options.sidecar,
     )
     core.write_json(options.out, value)
 

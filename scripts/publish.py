@@ -1,7 +1,7 @@
 """Upload a closed release folder as one commit, then list the repository again and compare every file.
 
 Files that are there already with the same content are not sent again, so a second run changes nothing. The commit names
-the state it was made for as its parent: if the repository moved meanwhile, the Hub refuses it.
+the state it was made for as its parent: if somebody changed a file of the release meanwhile, nothing is sent over it.
 """
 
 from __future__ import annotations
@@ -9,33 +9,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import CommitOperationAdd, Discussion
-
-from scripts import core, hub
+from scripts import core, hub, upload
 from scripts.core import BuildError, Report
-from scripts.release import SUMS, read_sums
-
-
-def remote_files(repo: str, revision: str | None = None) -> tuple[str, dict[str, Any]]:
-    """The repository's commit at ``revision`` (its main branch) and its files: path -> sibling."""
-    info = hub.info(repo, revision, files=True)
-    return str(info.sha), {file.rfilename: file for file in info.siblings or []}
-
-
-def same(local: Path, sha256: str, remote: Any | None) -> bool:
-    """Whether a file of the repository has the content of the local one."""
-    if remote is None or remote.size != local.stat().st_size:
-        return False
-    return bool(remote.lfs.sha256 == sha256 if remote.lfs else remote.blob_id == core.git_blob_id(local))
-
-
-def changed(folder: Path, sums: Mapping[str, str], remote: Mapping[str, Any]) -> list[str]:
-    """Names of the release's files that the repository has not, or has with other content."""
-    return [name for name in sorted(sums) if not same(folder / name, sums[name], remote.get(name))]
+from scripts.release import SIGNATURE, SUMS, read_sums
+from scripts.upload import Change, Release, remote_files
 
 
 def intact(folder: Path) -> dict[str, str]:
@@ -56,41 +37,77 @@ def intact(folder: Path) -> dict[str, str]:
 
 
 def publish(
-    folder: Path, repo: str, message: str, *, private: bool = False, create_pr: bool = False, dry_run: bool = False
+    folder: Path,
+    repo: str,
+    message: str,
+    *,
+    private: bool = False,
+    create_pr: bool = False,
+    tag: str | None = None,
+    remove: bool = False,
+    dry_run: bool = False,
 ) -> Report:
     """Publish the release in ``folder`` to ``repo``; ``dry_run`` says what would be sent and sends nothing.
 
+    ``tag`` is a tag for the release, with ``{id}`` for what names its content; it waits until the main branch holds the
+    release. ``remove`` takes away the files of the release before that are not in this one.
+
     Raises:
-        BuildError: the folder is not a closed release, a file changed since it was closed, the Hub said no, or the
-            repository does not hold afterwards what the folder holds.
+        BuildError: the folder is not a closed release, a file changed since it was closed, the tag is taken, the Hub
+            said no, or the repository does not hold afterwards what the folder holds.
     """
     sums = intact(folder)
-    sums[SUMS] = core.sha256_file(folder / SUMS)
+    unnamed = [name for name in (SUMS, SIGNATURE) if (folder / name).exists()]
+    release = Release(folder, sums | {name: core.sha256_file(folder / name) for name in unnamed})
+    named = upload.tag_name(tag, release) if tag else None
     report = Report(figures={"repo": repo, "url": hub.page(repo)})
     head, remote = _open(repo, private=private, dry_run=dry_run)
-    revision = _open_pr(repo, message, folder, sums) if create_pr else None
-    send = [] if revision else changed(folder, sums, remote)
-    sent = sum((folder / name).stat().st_size for name in send)
-    for name in sorted(sums):
-        core.say(f"{'send' if name in send else 'keep'} {name} ({core.human((folder / name).stat().st_size)})")
-    report.figures.update(changed=send, bytes=sent, commit=head, dry_run=dry_run)
+    if named and head:
+        upload.check_tag(repo, named, release)
+    revision = upload.open_pr(repo, message, release) if create_pr else None
+    change = Change(head, remote, [] if revision else release.changed(remote))
+    if remove and not revision:
+        change.remove = upload.left_over(repo, head, remote, release.sums)
+    for name in sorted({*release.sums, *change.remove}):
+        verb = "remove" if name in change.remove else "send" if name in change.send else "keep"
+        size = remote[name].size if name in change.remove else (folder / name).stat().st_size
+        core.say(f"{verb} {name} ({core.human(size)})")
+    sent = release.size(change.send)
+    report.figures.update(changed=change.send, removed=change.remove, bytes=sent, commit=head, dry_run=dry_run)
+    counted = f"{len(change.send)} of {len(release.sums)} files"
     if dry_run:
-        core.say(f"dry run: {len(send)} of {len(sums)} files, {core.human(sent)}, would go to {hub.page(repo)}")
+        core.say(f"dry run: {counted}, {core.human(sent)}, would go to {hub.page(repo)}")
         return report
-    if send:
-        revision = _upload(repo, folder, sums, send, message, parent=head, create_pr=create_pr)
+    if change.send or change.remove:
+        revision = upload.commit(repo, release, change, message, create_pr=create_pr)
+    _read_back(report, release, change.remove, revision)
+    if named and not revision:
+        upload.set_tag(repo, named, report.figures["commit"], message, release)
+        report.check("tag", True, f"{named} is this release")
+    elif named:
+        core.say(f"tag {named} waits for the pull request: publish again when it has been merged")
+    report.figures["tag"] = named if named and not revision else None
+    core.say(f"{counted} sent to {hub.page(repo)} as {revision or 'main'} at {report.figures['commit'][:12]}")
+    return report
+
+
+def _read_back(report: Report, release: Release, removed: Sequence[str], revision: str | None) -> None:
+    """List the repository again and compare every file with the release."""
+    repo = report.figures["repo"]
     commit, listed = remote_files(repo, revision)
-    wrong = changed(folder, sums, listed)
+    wrong, there = release.changed(listed), [name for name in removed if name in listed]
+    count = len(release.sums)
     report.require(
         "published files match",
         not wrong,
-        f"{len(sums) - len(wrong)} of {len(sums)} files of {repo} have the size and sha256 of the release",
+        f"{count - len(wrong)} of {count} files of {repo} have the size and sha256 of the release",
         hub.page(repo),
         f"publish again; {wrong[0] if wrong else 'nothing'} differs",
     )
+    if removed:
+        detail = f"{len(removed) - len(there)} of {len(removed)} files of the release before are not in {repo} any more"
+        report.require("old files are gone", not there, detail, hub.page(repo), "publish again")
     report.figures.update(commit=commit, revision=revision or "main")
-    core.say(f"{len(send)} of {len(sums)} files sent to {hub.page(repo)} as {revision or 'main'} at {commit[:12]}")
-    return report
 
 
 def _open(repo: str, *, private: bool, dry_run: bool) -> tuple[str, dict[str, Any]]:
@@ -107,59 +124,11 @@ def _open(repo: str, *, private: bool, dry_run: bool) -> tuple[str, dict[str, An
     return remote_files(repo)
 
 
-def _open_pr(repo: str, title: str, folder: Path, sums: Mapping[str, str]) -> str | None:
-    """The revision of an open pull request that already holds this release, if there is one."""
-    with hub.explained(repo, "its pull requests"):
-        found = hub.persistent()(_open_pull_requests, repo)
-    for discussion in found:
-        revision = discussion.git_reference
-        if discussion.title == title and revision and not changed(folder, sums, remote_files(repo, revision)[1]):
-            return str(revision)
-    return None
-
-
-def _open_pull_requests(repo: str) -> list[Discussion]:
-    return list(hub.api().get_repo_discussions(repo, discussion_type="pull_request", discussion_status="open"))
-
-
-def _upload(
-    repo: str,
-    folder: Path,
-    sums: Mapping[str, str],
-    send: Sequence[str],
-    message: str,
-    *,
-    parent: str,
-    create_pr: bool,
-) -> str | None:
-    """Send the files as one commit; the revision of the pull request, where one was asked for.
-
-    A commit whose answer was lost may have been made. The client leaves out what the repository holds already; whether
-    a pull request was opened has to be looked for.
-    """
-    attempts = 0
-
-    def attempt() -> str | None:
-        nonlocal attempts
-        attempts += 1
-        if attempts > 1 and create_pr and (made := _open_pr(repo, message, folder, sums)):
-            return made
-        # made anew each time: the client keeps in them how far it came
-        operations = [CommitOperationAdd(path_in_repo=name, path_or_fileobj=folder / name) for name in send]
-        done = hub.api().create_commit(
-            repo, operations, commit_message=message, create_pr=create_pr, parent_commit=parent or None
-        )
-        return str(done.pr_revision) if create_pr else None
-
-    with hub.explained(repo, "the upload"):
-        return hub.persistent()(attempt)
-
-
 def main() -> int:
     """Command-line front."""
     arguments = core.parser(__doc__)
     arguments.add_argument("--folder", required=True, type=Path, help="closed release folder")
-    arguments.add_argument("--options", required=True, type=json.loads, help='JSON: {"repo", "private", "create_pr"}')
+    arguments.add_argument("--options", required=True, type=json.loads, help="JSON: `publish` of the pair's config")
     arguments.add_argument("--name", required=True, help="named in the commit message")
     arguments.add_argument("--dry-run", action="store_true", help="say what would be sent, send nothing")
     arguments.add_argument("--report", type=Path)
@@ -176,6 +145,8 @@ def _step(options: argparse.Namespace) -> None:
         f"Release {options.name}",
         private=target.get("private", False),
         create_pr=target.get("create_pr", False),
+        tag=target.get("tag"),
+        remove=target.get("remove", False),
         dry_run=options.dry_run,
     )
     if options.report:

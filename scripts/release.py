@@ -13,6 +13,12 @@ from scripts.core import BuildError
 
 SUMS = "SHA256SUMS"
 
+BILL, PROVENANCE = "sbom.cdx.json", "provenance.intoto.json"
+"""What :mod:`scripts.sbom` and :mod:`scripts.provenance` write; here, as their libraries take long to load."""
+
+SIGNATURE = "model.sig"
+"""The signature over all the others, where somebody signed; made after the folder is closed, so no sum names it."""
+
 
 def close(folder: Path, files: Sequence[str], known: Mapping[str, str]) -> None:
     """Write SHA256SUMS over ``files`` and remove what does not belong to the release.
@@ -36,22 +42,30 @@ def close(folder: Path, files: Sequence[str], known: Mapping[str, str]) -> None:
         temporary.write_text("".join(lines), encoding="utf-8")
 
 
-def parse_sums(path: Path) -> dict[str, str]:
-    """File name -> sha256, as a SHA256SUMS has it.
+def parse_sums(text: str) -> dict[str, str]:
+    """File name -> sha256, from the text of a SHA256SUMS.
 
     Raises:
-        BuildError: it is missing or malformed.
+        ValueError: a line is not of this form, or names a file a second time.
     """
-    folder = path.parent
-    try:
-        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BuildError(f"cannot read {SUMS}: {error}", folder, "run snakemake again") from error
+    lines = text.removesuffix("\n").split("\n")
     rows = [re.fullmatch(r"([0-9a-f]{64})  (\S+)", line) for line in lines]
     sums = {row[2]: row[1] for row in rows if row}
     if len(sums) < len(lines):
-        raise BuildError(f"cannot read {SUMS}: a line is no sha256 and a new name", folder, "run snakemake again")
+        raise ValueError("a line is no sha256 and a new name")
     return sums
+
+
+def sums_of(path: Path, do: str) -> dict[str, str]:
+    """:func:`parse_sums` of a file.
+
+    Raises:
+        BuildError: it is missing or malformed; ``do`` says what then.
+    """
+    try:
+        return parse_sums(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BuildError(f"cannot read {SUMS}: {error}", path.parent, do) from error
 
 
 def read_sums(folder: Path) -> dict[str, str]:
@@ -60,8 +74,8 @@ def read_sums(folder: Path) -> dict[str, str]:
     Raises:
         BuildError: SHA256SUMS is missing or malformed, or the folder holds more or fewer files than it names.
     """
-    sums = parse_sums(folder / SUMS)
-    present = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()} - {SUMS}
+    sums = sums_of(folder / SUMS, "run snakemake again")
+    present = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()} - {SUMS, SIGNATURE}
     if present != set(sums):
         odd = sorted(present ^ set(sums))[0]
         raise BuildError(
@@ -83,7 +97,8 @@ def main() -> int:
 
 def _step(options: argparse.Namespace) -> None:
     outputs = core.read_json(options.manifest)["outputs"]
-    close(options.folder, options.files, {output["file"]: output["sha256"] for output in outputs})
+    names = [(output, output[key]) for output in outputs for key in ("file", "sidecar") if key in output]
+    close(options.folder, options.files, {name: output["sha256"] for output, name in names})
 
 
 if __name__ == "__main__":

@@ -87,6 +87,6 @@ def replace_once(path: Path, old: str, new: str) -> None:
 def close_again(folder: Path) -> None:
     """Let SHA256SUMS be right for the files as they are now."""
     names = [path.name for path in folder.iterdir() if path.name != release.SUMS]
-    sums = release.parse_sums(folder / release.SUMS)
+    sums = release.parse_sums((folder / release.SUMS).read_text(encoding="utf-8"))
     lines = [f"{core.sha256_file(folder / name)}  {name}\n" for name in sorted(set(names) & sums.keys())]
     rewrite(folder / release.SUMS, lambda _: "".join(lines).encode())

@@ -29,7 +29,7 @@ def gguf(folder: Path, quant: str) -> dict[str, Any]:
     return ok(**figures, types={"F32": 1}, tensors=1, tensor_sha256={"fc.weight": digest})
 
 
-def build(folder: Path) -> dict[str, Any]:
+def build(folder: Path, *, sidecar: bool = False) -> dict[str, Any]:
     """Write the GGUF files into ``folder`` and return the manifest over them."""
     folder.mkdir(parents=True, exist_ok=True)
     fetched = {
@@ -44,15 +44,19 @@ def build(folder: Path) -> dict[str, Any]:
     vocabulary = ok(vocab_size=248320, padding_rows=243, mask_token={"id": 248077, "string": None})
     toolchain = ok(id="llama-1", commit="0c1e57098", compiler="c++ 12", flags=["-DGGML_NATIVE=OFF"])
     steps = {"convert": ok(general=fields), "vocab": vocabulary, "lock": ok(inputs={}), "tokenizer": ok()}
-    return manifest.manifest("tiny", NAME, fetched, toolchain, steps, [gguf(folder, quant) for quant in QUANTS])
+    verified = [gguf(folder, quant) for quant in QUANTS]
+    return manifest.manifest("tiny", NAME, fetched, toolchain, steps, verified, sidecar=sidecar)
 
 
-def closed(folder: Path) -> Path:
+def closed(folder: Path, *, sidecar: bool = False) -> Path:
     """A closed release folder."""
-    made = build(folder)
+    made = build(folder, sidecar=sidecar)
+    for output in made["outputs"]:
+        if sidecar:
+            core.symlink(folder / output["file"], folder / output["sidecar"])
     core.write_json(folder / "manifest.json", made)
     (folder / "README.md").write_text(card.render(made, OPTIONS))
-    names = [output["file"] for output in made["outputs"]]
     known = {output["file"]: output["sha256"] for output in made["outputs"]}
-    release.close(folder, [*names, "README.md", "manifest.json"], known)
+    known |= {output["sidecar"]: output["sha256"] for output in made["outputs"] if sidecar}
+    release.close(folder, [*known, "README.md", "manifest.json"], known)
     return folder

@@ -15,6 +15,9 @@ from tests.chain import KEY, Chain, copy
 
 pytestmark = pytest.mark.slow
 
+CLOSING = {"provenance", "release", "sign", "all", "publish_pair", "publish"}
+"""The rules that run whenever a file of a release changes."""
+
 
 def test_every_contracted_file_is_there(chain: Chain) -> None:
     name = config.load(demo_run.CONFIG)["pairs"][KEY]["name"]
@@ -81,7 +84,7 @@ def _planned(chain: Chain, path: Path, old: str, new: str) -> set[str]:
 def test_a_touched_card_template_rebuilds_the_card_and_what_follows(chain: Chain) -> None:
     template = chain.folder / "workflow" / "templates" / "card.md.j2"
     planned = _planned(chain, template, "## Files", "## The files")
-    assert planned == {"card", "release", "all", "publish_pair", "publish"}
+    assert planned == {"card", *CLOSING}
 
 
 @pytest.mark.parametrize(
@@ -90,12 +93,17 @@ def test_a_touched_card_template_rebuilds_the_card_and_what_follows(chain: Chain
         (
             "quant: Q8_0",
             "quant: Q4_K_M",
-            {"check_target", "manifest", "card", "release", "publish_pair", "all", "publish"},
+            {"check_target", "manifest", "bill_of_materials", "card", *CLOSING},
+        ),
+        (
+            "create_pr: false",
+            "sidecar: true",
+            {"manifest", "bill_of_materials", "card", "release_sidecar", *CLOSING},
         ),
         ("create_pr: false", "create_pr: true", {"publish_pair", "publish"}),
         ("# The embedded pair", "# Another comment", set()),
     ],
-    ids=["another quant to serve", "a pull request", "a comment"],
+    ids=["another quant to serve", "second names", "a pull request", "a comment"],
 )
 def test_a_changed_key_plans_what_uses_it_and_no_more(old: str, new: str, rules: set[str], chain: Chain) -> None:
     assert _planned(chain, chain.folder / "demo" / "config.yaml", old, new) == rules

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from demo.hub import HubServer
-from scripts import doctor, fit, gguf_remote
+from scripts import doctor, fit, resolve
 from scripts.core import BuildError
 from scripts.doctor_source import Place, draft_file, parse, read
 from scripts.verdict import Finding
@@ -44,7 +44,7 @@ def sections(file: Gguf) -> None:
 def findings(folder: Path, edit: Edit = verify_samples.unchanged) -> list[Finding]:
     """What the doctor finds on a draft with an edit and the sample target."""
     draft = read(str(write(folder, edit)), draft_file, all_tensors=True)
-    served = read(str(folder / "target"), gguf_remote.model, all_tensors=False)
+    served = read(str(folder / "target"), resolve.best_model, all_tensors=False)
     return doctor.examine(draft, served)
 
 
@@ -185,7 +185,7 @@ ODD: list[Any] = ["text", 0, 2**31, 1.5, [], [7, 7], ["text"], [1.5], True]
 @pytest.mark.parametrize("role", ["draft", "target"])
 def test_whatever_a_header_holds_there_is_a_table(role: str, tmp_path: Path) -> None:
     draft = read(str(write(tmp_path)), draft_file, all_tensors=True)
-    target = read(str(tmp_path / "target"), gguf_remote.model, all_tensors=False)
+    target = read(str(tmp_path / "target"), resolve.best_model, all_tensors=False)
     right = (draft if role == "draft" else target).values
     for key in [*right, "qwen35.nextn_predict_layers", "split.count"]:
         others = {name: value for name, value in right.items() if name != key}
@@ -235,7 +235,7 @@ def publish(server: HubServer, folder: Path, *names: str) -> None:
 
 def on_hub(pick: str) -> list[Finding]:
     draft = read(f"demo-org/draft{pick}", draft_file, all_tensors=True)
-    return doctor.examine(draft, read("demo-org/target", gguf_remote.model, all_tensors=False))
+    return doctor.examine(draft, read("demo-org/target", resolve.best_model, all_tensors=False))
 
 
 NAMES: list[tuple[str, tuple[str, ...], str, str, str]] = [
@@ -290,7 +290,7 @@ def test_a_split_sidecar_is_refused(tmp_path: Path) -> None:
         name = f"dflash-X-Q8_0-{number:05}-of-00002.gguf"
         write(tmp_path, lambda file: file.set("split.count", 2), name=name)
     draft = read(str(tmp_path / "draft" / "dflash-X-Q8_0-00001-of-00002.gguf"), draft_file, all_tensors=True)
-    target = read(str(tmp_path / "target"), gguf_remote.model, all_tensors=False)
+    target = read(str(tmp_path / "target"), resolve.best_model, all_tensors=False)
     (found,) = (one for one in doctor.examine(draft, target) if one.name == "draft split")
     assert (found.ok, found.detail) == (False, "a sidecar in 2 files, llama.cpp takes one")
 
@@ -340,7 +340,7 @@ def test_a_table_shows_what_a_file_holds(tmp_path: Path, capsys: pytest.CaptureF
 
     draft = read(str(write(tmp_path, edit)), draft_file, all_tensors=True)
     with pytest.raises(BuildError):
-        doctor.diagnose(draft, read(str(tmp_path / "target"), gguf_remote.model, all_tensors=False))
+        doctor.diagnose(draft, read(str(tmp_path / "target"), resolve.best_model, all_tensors=False))
     out = capsys.readouterr().out
     assert "\x1b" not in out
     (line,) = (line for line in out.splitlines() if "token texts" in line and line.startswith("|"))

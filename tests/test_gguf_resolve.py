@@ -2,7 +2,7 @@
 
 import pytest
 
-from scripts.gguf_resolve import Found, draft, rivals, sidecar
+from scripts.gguf_resolve import Found, draft, rivals
 
 ORDINARY = ["README.md", "X-DFlash-Q4_K_M.gguf", "X-DFlash-Q8_0.gguf", "X-DFlash-bf16.gguf"]
 SIDECARS = ["dflash-X-Q4_K_M.gguf", "dflash-X-Q8_0.gguf", "dflash-X-bf16.gguf"]
@@ -38,12 +38,6 @@ NESTED = ["Q8_0/dflash-X-Q8_0.gguf", "Q8_0/X-Q8_0.gguf", "dflash-X-Q4_K_M.gguf",
 )  # fmt: skip
 def test_the_file_that_is_taken(listing: list[str], quant: str | None, found: Found | None) -> None:
     assert draft(listing, quant) == found
-
-
-def test_without_a_quant_the_sidecar_is_the_nearest_to_the_model() -> None:
-    assert sidecar(SIDECARS, "X-BF16.gguf", None) == "dflash-X-bf16.gguf"
-    assert sidecar(["dflash.gguf", *SIDECARS], "", "BF16") == "dflash-X-bf16.gguf"
-    assert sidecar(ORDINARY, "X-BF16.gguf", "Q8_0") is None
 
 
 def test_sidecars_of_other_kinds_are_named() -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from huggingface_hub import HfApi, hf_hub_download
@@ -26,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
     return parts.closed(tmp_path / "release")
 
 
-def _publish(folder: Path, repo: str = REPO, **options: bool) -> dict[str, object]:
+def _publish(folder: Path, repo: str = REPO, **options: Any) -> dict[str, object]:
     return publish.publish(folder, repo, "Release Tiny", **options).figures
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from demo import pair
 from demo.hub import HubServer
-from scripts import check_release, core, doctor, gguf_remote
+from scripts import check_release, core, doctor, resolve
 from scripts.core import BuildError
 from scripts.doctor_source import Model, draft_file, read
 from scripts.release import SUMS
@@ -35,7 +35,7 @@ def released(chain: Chain, tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def target(pair_repos: Path) -> Model:
     """The embedded target's header."""
-    return read(str(pair_repos / "finetune-gguf" / TARGET), gguf_remote.model, all_tensors=False)
+    return read(str(pair_repos / "finetune-gguf" / TARGET), resolve.best_model, all_tensors=False)
 
 
 def published(server: HubServer, folder: Path) -> str:
@@ -106,7 +106,7 @@ def test_a_target_of_another_width(released: Path, pair_repos: Path, tmp_path: P
     file = Doctored(pair_repos / "finetune-gguf" / TARGET)
     file.set("qwen35.embedding_length", 512)
     draft = read(str(released / f"{NAME}-Q4_K_M.gguf"), draft_file, all_tensors=True)
-    wide = read(str(file.write(tmp_path / TARGET)), gguf_remote.model, all_tensors=False)
+    wide = read(str(file.write(tmp_path / TARGET)), resolve.best_model, all_tensors=False)
     with pytest.raises(BuildError) as caught:
         doctor.diagnose(draft, wide)
     said("Doctor: hidden size of another target", caught.value)

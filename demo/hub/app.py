@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from demo.hub import lfs
+from demo.hub import lfs, xet
 from demo.hub.accesslog import Entry
 from demo.hub.call import Call, Route, Services
 from demo.hub.config import Account
@@ -27,6 +27,7 @@ ROUTES: list[Route] = [
     *commits.ROUTES,
     *discussions.ROUTES,
     *lfs.ROUTES,
+    *xet.ROUTES,
     *resolve.ROUTES,
     *pages.ROUTES,
 ]
@@ -92,7 +93,7 @@ class App:
 
     def _account(self, request: Request) -> Account | None:
         header = request.headers.get("authorization")
-        if header is None:
+        if header is None or request.url.path.startswith("/xet/"):  # a token of its own, for one upload
             return None
         kind, _, token = header.partition(" ")
         account = self.services.config.account(token.strip()) if kind.lower() == "bearer" else None

@@ -165,6 +165,10 @@ class Call:
         query = urlencode({**values, "signature": self._signature(path, {k: str(v) for k, v in values.items()})})
         return f"{self.other_host}{path}?{query}"
 
+    def xet_token(self, repo_id: str) -> str:
+        """The token for uploads to a repository by Xet, for the life of the server."""
+        return self._signature("xet", {"repo": repo_id})
+
     def check_signature(self) -> dict[str, str]:
         """The signed query values of this request.
 

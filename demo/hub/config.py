@@ -48,6 +48,7 @@ class HubConfig:
 
     ``lfs_over``: a file larger than this is stored as LFS whatever its name. ``multipart_over``: an LFS upload larger
     than this goes in parts of ``part_size``. ``page_size``/``expanded_page_size``: entries per page of a listing.
+    ``storage``: most bytes of LFS objects in a repository. ``xet``: large files may come by Xet as well.
     """
 
     accounts: dict[str, Account] = field(default_factory=_demo_accounts)
@@ -57,6 +58,8 @@ class HubConfig:
     page_size: int = 1000
     expanded_page_size: int = 50
     max_body: int = 256 << 20
+    storage: int = 1 << 40
+    xet: bool = False
 
     def account(self, token: str) -> Account | None:
         """The account of a token, or None."""
@@ -80,6 +83,8 @@ class HubConfig:
             raise BuildError(f"unknown key {unknown[0]!r} in the Hub's configuration", path, do)
         values: dict[str, Any] = {key: value for key, value in data.items() if key != "accounts"}
         for key, value in values.items():
+            if key == "xet" and isinstance(value, bool):
+                continue
             if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
                 raise BuildError(f"{key} must be a whole number above zero, not {value!r}", path, do)
         if "accounts" in data:

@@ -166,6 +166,10 @@ class Blobs:
         except FileNotFoundError:
             return None
 
+    def lfs_total(self) -> int:
+        """Bytes of all stored LFS objects."""
+        return sum(path.stat().st_size for path in (self.root / "lfs").glob("*/*"))
+
     def temporary(self) -> Path:
         """A new empty file to upload into."""
         self.uploads.mkdir(parents=True, exist_ok=True)

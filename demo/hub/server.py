@@ -93,7 +93,7 @@ class HubServer:
 
     def environment(self, key: str | None = None) -> dict[str, str]:
         """What a client process needs before it imports huggingface_hub, with an account's token if one is named."""
-        result = {"HF_ENDPOINT": self.endpoint, "HF_HUB_DISABLE_XET": "1"}
+        result = {"HF_ENDPOINT": self.endpoint, "HF_HUB_DISABLE_XET": "0" if self.config.xet else "1"}
         return {**result, "HF_TOKEN": self.token(key)} if key else result
 
     def __enter__(self) -> HubServer:

@@ -31,8 +31,11 @@ KILLS = {
     "mlx": ["rename step"],
     "manifest": ["rename step"],
     "card": ["rename step"],
+    "sbom": ["rename step"],
+    "provenance": ["rename step"],
     f"release-{NAME}-Q8_0": ["rename step"],
     "release": ["rename step"],
+    "sign": ["rename step"],
     "publish": ["rename step"],
 }
 """Log file of a step -> when it is killed and who (see hook/sitecustomize.py): every rule, and Snakemake twice."""

@@ -16,12 +16,13 @@ rule manifest:
         "../../envs/pipeline.yaml"
     params:
         name=lookup(within=PAIRS, dpath="{pair}/name"),
+        sidecar=sidecar_option,
     message:
         "write the manifest of {wildcards.pair}"
     shell:
         "python -m scripts.manifest --pair {wildcards.pair:q} --name {params.name:q} --fetched {input.fetched:q}"
         " --toolchain {input.toolchain:q} --steps {input.steps:q} --verified {input.verified:q}"
-        " --out {output:q} --log {log:q}"
+        " {params.sidecar:q} --out {output:q} --log {log:q}"
 
 
 rule card:
@@ -64,11 +65,27 @@ rule release_file:
         "python -m scripts.link {input.gguf:q} {output:q} --log {log:q}"
 
 
+# The same content under the name that newer llama.cpp looks for beside a model.
+rule release_sidecar:
+    input:
+        first_name,
+    output:
+        "results/{pair}/release/dflash-{target}-{quant}.gguf",
+    log:
+        "logs/{pair}/release-dflash-{target}-{quant}.log",
+    conda:
+        "../../envs/pipeline.yaml"
+    message:
+        "name {input} dflash-{wildcards.target}-{wildcards.quant}.gguf as well"
+    shell:
+        "python -m scripts.link {input:q} {output:q} --log {log:q}"
+
+
 rule release:
     input:
-        released,
+        described,
         manifest="results/{pair}/release/manifest.json",
-        card="results/{pair}/release/README.md",
+        provenance=f"results/{{pair}}/release/{PROVENANCE}",
     output:
         "results/{pair}/release/SHA256SUMS",
     log:

@@ -7,10 +7,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(workflow.current_basedir.join("../..")))
 
-from scripts import preflight, runs
+from scripts import preflight, runs, sign
 from scripts.config import validated
 from scripts.core import BuildError, errors_in, use_this_python
 from scripts.lock import lock, wanted
+from scripts.release import BILL, PROVENANCE
+from scripts.resolve import sidecar_name
 from scripts.toolchain import parse_spec, toolchain_id
 from scripts.verify_types import check_quants
 
@@ -138,10 +140,27 @@ def convert_options(wildcards):
     return json.dumps({key: value for key, value in chosen.items() if value})
 
 
+def sidecars(pair):
+    """The second names of a pair's files, where the config asks for them."""
+    asked = pair.get("publish", {}).get("sidecar")
+    return [sidecar_name(pair["target"]["repo"], quant) for quant in pair["quants"]] if asked else []
+
+
+def sidecar_option(wildcards):
+    """The option that gives the files second names, where the config asks for them."""
+    return ["--sidecar"] if sidecars(PAIRS[wildcards.pair]) else []
+
+
 def released(wildcards):
     """The GGUF files in a pair's release folder."""
     pair = PAIRS[wildcards.pair]
-    return [f"results/{wildcards.pair}/release/{pair['name']}-{quant}.gguf" for quant in pair["quants"]]
+    names = [f"{pair['name']}-{quant}.gguf" for quant in pair["quants"]]
+    return [f"results/{wildcards.pair}/release/{name}" for name in names + sidecars(pair)]
+
+
+def first_name(wildcards):
+    """The file of a release that a sidecar is a second name of."""
+    return f"results/{wildcards.pair}/release/{PAIRS[wildcards.pair]['name']}-{wildcards.quant}.gguf"
 
 
 def verified_released(wildcards):
@@ -161,7 +180,30 @@ def card_options(wildcards):
 def release_names(wildcards):
     """The file names of a release, SHA256SUMS apart."""
     pair = PAIRS[wildcards.pair]
-    return [f"{pair['name']}-{quant}.gguf" for quant in pair["quants"]] + ["README.md", "manifest.json"]
+    names = [f"{pair['name']}-{quant}.gguf" for quant in pair["quants"]] + sidecars(pair)
+    return names + ["README.md", "manifest.json", BILL, PROVENANCE]
+
+
+def described(wildcards):
+    """The files of a release that its provenance is about: all but itself."""
+    names = [name for name in release_names(wildcards) if name != PROVENANCE]
+    return [f"results/{wildcards.pair}/release/{name}" for name in names]
+
+
+def described_names(wildcards):
+    """The names of the files that the provenance is about."""
+    return [Path(path).name for path in described(wildcards)]
+
+
+def external_parameters(wildcards):
+    """What the config asked of a release's build, as JSON; nothing of this machine, nothing of serving or publishing."""
+    pair = PAIRS[wildcards.pair]
+    keys = ("name", "draft", "target", "base", "expect", "quants", "license")
+    asked = {key: pair[key] for key in keys if key in pair}
+    if "repo" in pair.get("target_gguf", {}):
+        asked["target_gguf"] = pair["target_gguf"]
+    asked |= {key: CONFIG[key] for key in ("quantized_by", "allow_fallback") if key in CONFIG}
+    return json.dumps(asked)
 
 
 def publish_options(wildcards):

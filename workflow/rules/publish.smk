@@ -3,6 +3,7 @@ rule publish_pair:
     input:
         "results/{pair}/release/SHA256SUMS",
         gate_report,
+        "results/{pair}/reports/sign.json",
     output:
         "results/{pair}/reports/publish.json",
     log:

@@ -14,8 +14,6 @@ from demo.hub.objects import FileEntry
 from demo.hub.routes.paging import paged
 from demo.hub.store import Repo
 
-NO_XET = "This Hub has no Xet storage: set HF_HUB_DISABLE_XET=1 before huggingface_hub is imported"
-
 
 def front_matter(text: str) -> tuple[dict[str, Any], str | None]:
     """The YAML block at the top of a card, and what is wrong with it (None for nothing, also when it is absent)."""
@@ -252,12 +250,6 @@ def validate_yaml(call: Call) -> Response:
     return JSONResponse({"errors": [], "warnings": warnings})
 
 
-def no_xet(call: Call) -> Response:
-    """GET a Xet token: there is none here, and the answer says what to set."""
-    call.repo("see")
-    raise HubError(404, NO_XET)
-
-
 _MODEL = "/api/models/{owner}/{name}"
 ROUTES = [
     Route("GET", "/api/models", list_models),
@@ -275,6 +267,4 @@ ROUTES = [
     Route("DELETE", f"{_MODEL}/tag/{{revision}}", delete_tag),
     Route("GET", f"{_MODEL}/auth-check", auth_check),
     Route("GET", f"{_MODEL}/auth-check/write", auth_check_write),
-    Route("GET", f"{_MODEL}/xet-read-token/{{revision}}", no_xet),
-    Route("GET", f"{_MODEL}/xet-write-token/{{revision}}", no_xet),
 ]
