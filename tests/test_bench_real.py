@@ -121,7 +121,7 @@ def test_both_quants_pass_the_gate(
     listed = tmp_path / "files.json"
     (tmp_path / target.name).symlink_to(target)
     core.write_json(listed, {"files": [target.name]})
-    settings = {"workloads": short, "formats": ["raw"]}
+    settings = {"workloads": short[:1], "formats": ["raw"]}
     for quant, draft in drafts.items():
         options = _options(server, listed, draft, settings, reports[quant])
         assert acceptance.main([*options, "--quant", quant]) == 0
@@ -129,6 +129,6 @@ def test_both_quants_pass_the_gate(
     arguments = ["--reference", str(reports["bf16"]), "--quants", *quants, "--margin", "0.05"]
     assert gate.main([*arguments, "--report", str(tmp_path / "gate.json")]) == 0
     passed = core.read_json(tmp_path / "gate.json")
-    assert len(passed["checks"]) == 3 + 2 * 2
+    assert len(passed["checks"]) == 3 + 2
     assert all(row["same_answers"] == 1 for row in passed["rows"])
     assert all(value > 0.7 for value in passed["acceptance"].values())
