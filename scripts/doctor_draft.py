@@ -162,7 +162,7 @@ def _tensors(draft: Draft) -> Iterable[Finding]:
     wanted = [f"{part}.weight" for part in TOP_NAMES.values()] + layers
     missing = [part for part in wanted if part not in draft.tensors]
     more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-    detail = f"missing: {', '.join(missing[:3])}{more}" if missing else f"{len(wanted)} of {count} layers are there"
+    detail = f"missing: {', '.join(missing[:3])}{more}" if missing else f"all {len(wanted)} of {count} layers are there"
     yield Finding(name, not missing, detail, CONVERT)
     other = [part for part in draft.tensors if part not in wanted and part not in OWN]
     if other:

@@ -131,6 +131,11 @@ EDITS: list[tuple[str, Edit, list[str]]] = [
         ["fail: card metadata: base_model is ['owner/draft', 'owner/other'], the manifest gives ['owner/draft', 'ow"],
     ),
     (
+        "another license",
+        card("license: apache-2.0\n", "license: mit\n"),
+        ["fail: card metadata: license is 'mit', the manifest gives 'apache-2.0'"],
+    ),
+    (
         "a file that the card does not name",
         card(f"| {GGUF} |", "| other.gguf |"),
         [f"fail: card files: no row of a table has figures of {GGUF}"],

@@ -174,11 +174,6 @@ def another_sha256(folder: Path) -> None:
     close_again(folder)
 
 
-def another_license(folder: Path) -> None:
-    replace_once(folder / "README.md", "license: apache-2.0", "license: mit")
-    close_again(folder)
-
-
 def another_header(folder: Path) -> None:
     """A file that was changed after it was verified, with manifest and sums made to fit."""
     path = folder / f"{NAME}-Q8_0.gguf"
@@ -202,7 +197,6 @@ RELEASES: dict[str, Callable[[Path], object]] = {
     "a file added": lambda folder: (folder / "notes.txt").write_text("more"),
     "a file missing": lambda folder: (folder / f"{NAME}-Q8_0.gguf").unlink(),
     "a sha256 in the card edited": another_sha256,
-    "another license in the card": another_license,
     "a header edited": another_header,
 }
 
