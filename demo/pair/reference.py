@@ -219,7 +219,7 @@ def _comparison(prompt: str, number: int, ours: Checked | None, theirs: Block | 
     reference, server = ours.before_end() if ours else Block(0, 0), theirs or Block(0, 0)
     cut = ours is not None and reference.accepted < ours.accepted
     apart = min(reference.accepted, server.accepted)
-    told = reference != server and apart < min(reference.drafted, server.drafted)
+    told = reference.accepted != server.accepted and apart < min(reference.drafted, server.drafted)
     return Comparison(prompt, number, reference, server, cut, ours.gaps[apart] if ours and told else None)
 
 
