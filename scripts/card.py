@@ -1,4 +1,4 @@
-"""Render the model card from the manifest alone: a figure without a report behind it cannot get into it."""
+"""Render the model card from reports alone: a figure without a report behind it cannot get into it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import Any
 import jinja2
 from huggingface_hub import ModelCardData
 
-from scripts import core
+from scripts import card_measured, core
 from scripts.core import BuildError
 from scripts.resolve import DEFAULT_TAGS
+from scripts.toolchain_spec import MINIMUM
 
 TEMPLATE = Path(__file__).resolve().parent.parent / "workflow" / "templates" / "card.md.j2"
 
@@ -49,10 +50,23 @@ def default_output(manifest: Mapping[str, Any]) -> dict[str, Any]:
     raise BuildError("the release has no file", "manifest.json", "name at least one quant in the config")
 
 
-def render(manifest: Mapping[str, Any], options: Mapping[str, Any], template: Path = TEMPLATE) -> str:
+def render(
+    manifest: Mapping[str, Any],
+    options: Mapping[str, Any],
+    template: Path = TEMPLATE,
+    *,
+    measured: Mapping[str, Any] | None = None,
+    gate: Mapping[str, Any] | None = None,
+) -> str:
     """The card's text.
 
-    ``options`` are the config keys that the card names: publish (repo), target_gguf ({repo, quant}), block_size.
+    Args:
+        manifest: of the release.
+        options: config keys that the card names: ``publish`` (repo), ``target_gguf`` ({repo, quant}), ``block_size``,
+            ``serve`` (context, KV type, ...), ``pictures`` (file names in the release), ``mlx`` (repo).
+        template: Jinja template of the body.
+        measured: what :func:`scripts.card_measured.measured` gives; None where nothing was measured.
+        gate: report of the gate; None where the pair has none.
 
     Raises:
         BuildError: the template uses a figure that no report has, or is not a template.
@@ -74,6 +88,11 @@ def render(manifest: Mapping[str, Any], options: Mapping[str, Any], template: Pa
             publish=options.get("publish"),
             target_gguf=options.get("target_gguf"),
             draft_max=options["block_size"] - 1,
+            serve=options["serve"],
+            pictures=options["pictures"],
+            minimum=MINIMUM,
+            measured=measured,
+            gate=gate,
         )
     except jinja2.TemplateError as error:
         raise BuildError(f"the card cannot be rendered: {error}", template, "mend the template") from error
@@ -86,12 +105,18 @@ def main() -> int:
     arguments.add_argument("--manifest", required=True, type=Path)
     arguments.add_argument("--options", required=True, type=json.loads, help='JSON: {"publish", "target_gguf", ...}')
     arguments.add_argument("--template", type=Path, default=TEMPLATE)
+    arguments.add_argument("--bench", type=Path, help="report of the pair's own measurement")
+    arguments.add_argument("--measured", type=Path, nargs="*", default=[], help="bench reports of other machines")
+    arguments.add_argument("--gate", type=Path, help="report of the gate")
     arguments.add_argument("--out", required=True, type=Path)
     return core.run(arguments, _step)
 
 
 def _step(options: argparse.Namespace) -> None:
-    text = render(core.read_json(options.manifest), options.options, options.template)
+    manifest = core.read_json(options.manifest)
+    measured = card_measured.measured(options.bench, options.measured, manifest)
+    gate = core.read_json(options.gate) if options.gate else None
+    text = render(manifest, options.options, options.template, measured=measured, gate=gate)
     with core.atomic(options.out) as temporary:
         temporary.write_text(text, encoding="utf-8")
 

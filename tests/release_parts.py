@@ -12,6 +12,8 @@ OPTIONS: dict[str, Any] = {
     "block_size": 16,
     "publish": {"repo": "demo-org/Tiny-GGUF"},
     "target_gguf": {"repo": "owner/Target-GGUF", "quant": "Q8_0"},
+    "serve": {"n_max": 15, "context": 4096, "kv_type": "q8_0", "checkpoints": 2, "fit_target": 256},
+    "pictures": [],
 }
 
 

@@ -102,7 +102,7 @@ def test_the_cards_commands_use_only_files_of_the_release(tmp_path: Path) -> Non
 
 
 def test_without_a_served_target_the_card_has_no_command_for_it(tmp_path: Path) -> None:
-    text = card.render(parts.build(tmp_path), {"block_size": 16, "publish": None, "target_gguf": None})
+    text = card.render(parts.build(tmp_path), parts.OPTIONS | {"publish": None, "target_gguf": None})
     assert "-hf " not in text
     assert "-md Tiny-DFlash-Q4_K_M.gguf" in text
 

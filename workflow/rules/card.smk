@@ -27,6 +27,7 @@ rule manifest:
 
 rule card:
     input:
+        card_reports,
         manifest="results/{pair}/release/manifest.json",
         template=f"{workflow.basedir}/workflow/templates/card.md.j2",
     output:
@@ -42,11 +43,29 @@ rule card:
         "../../envs/pipeline.yaml"
     params:
         options=card_options,
+        reports=card_report_options,
     message:
         "render the card of {wildcards.pair}"
     shell:
         "python -m scripts.card --manifest {input.manifest:q} --template {input.template:q}"
-        " --options {params.options:q} --out {output:q} --log {log:q}"
+        " --options {params.options:q} {params.reports:q} --out {output:q} --log {log:q}"
+
+
+rule release_picture:
+    input:
+        picture,
+    output:
+        "results/{pair}/release/{picture}",
+    log:
+        "logs/{pair}/release-{picture}.log",
+    wildcard_constraints:
+        picture="|".join(map(re.escape, PICTURES)),
+    conda:
+        "../../envs/pipeline.yaml"
+    message:
+        "put {wildcards.picture} into the release"
+    shell:
+        "python -m scripts.link {input:q} {output:q} --log {log:q}"
 
 
 rule release_file:

@@ -174,13 +174,21 @@ def card_options(wildcards):
     # A file of this machine is no part of a command for others.
     target = pair.get("target_gguf") if "repo" in pair.get("target_gguf", {}) else None
     publish = {"repo": pair["publish"]["repo"]} if "publish" in pair else None
-    return json.dumps({"block_size": pair["expect"]["block_size"], "target_gguf": target, "publish": publish})
+    return json.dumps(
+        {
+            "block_size": pair["expect"]["block_size"],
+            "target_gguf": target,
+            "publish": publish,
+            "serve": published_settings(wildcards),
+            "pictures": pictures(pair),
+        }
+    )
 
 
 def release_names(wildcards):
     """The file names of a release, SHA256SUMS apart."""
     pair = PAIRS[wildcards.pair]
-    names = [f"{pair['name']}-{quant}.gguf" for quant in pair["quants"]] + sidecars(pair)
+    names = [f"{pair['name']}-{quant}.gguf" for quant in pair["quants"]] + sidecars(pair) + pictures(pair)
     return names + ["README.md", "manifest.json", BILL, PROVENANCE]
 
 

@@ -1,4 +1,6 @@
 # How the served pair is measured, tuned and shown: paths and parameters for these rules.
+from dataclasses import asdict
+
 from scripts import workloads
 from scripts.serve_settings import chosen_pair, for_measuring, read_tuned, settings, tuned_file
 
@@ -42,6 +44,41 @@ def untuned_settings(wildcards):
         return for_measuring(settings(PAIRS[wildcards.pair], {}, "the config")).dump()
     except BuildError as error:
         sys.exit(f"error: {error}")
+
+
+def published_settings(wildcards):
+    """What the card's commands give llama-server: the config's values, for every machine and so not as tuned."""
+    chosen = asdict(settings(PAIRS[wildcards.pair], {}, "the config"))
+    return {key: chosen[key] for key in ("n_max", "context", "kv_type", "checkpoints", "fit_target")}
+
+
+PICTURES = {"bench.png": "bench", "demo.gif": "video"}
+
+
+def pictures(pair):
+    """The pictures of a release, where its pair is measured; they lie in these folders of the results."""
+    return list(PICTURES) if pair["bench"] else []
+
+
+def picture(wildcards):
+    """A picture where it was made."""
+    return f"results/{wildcards.pair}/{PICTURES[wildcards.picture]}/{wildcards.picture}"
+
+
+def card_reports(wildcards):
+    """The reports of measurements that the card shows."""
+    pair = PAIRS[wildcards.pair]
+    made = [f"results/{wildcards.pair}/reports/{step}.json" for step in ("bench", "gate") if pair[step]]
+    return made + pair.get("measurements", [])
+
+
+def card_report_options(wildcards):
+    """The options that name these reports."""
+    pair, options = PAIRS[wildcards.pair], []
+    for step in ("bench", "gate"):
+        options += [f"--{step}", f"results/{wildcards.pair}/reports/{step}.json"] if pair[step] else []
+    others = pair.get("measurements", [])
+    return options + (["--measured", *others] if others else [])
 
 
 def whole_machine(wildcards):
