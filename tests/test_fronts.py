@@ -10,7 +10,7 @@ import scripts
 
 LIBRARIES = {
     *("core", "hub", "locks", "process", "preflight", "runs"),
-    *("draft_config", "gguf_remote", "safetensors_header", "usage"),
+    *("draft_config", "gguf_remote", "safetensors_header", "upload", "usage"),
 }
 """Modules without a front: what the steps share. Parts of a step, as verify_types, have none either."""
 
