@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
+
 from scripts import core, hub, upload
 from scripts.core import BuildError, Report
 from scripts.release import SIGNATURE, SUMS, read_sums
@@ -137,6 +139,8 @@ def main() -> int:
 
 def _step(options: argparse.Namespace) -> None:
     target = options.options
+    if not sys.stderr.isatty():
+        disable_progress_bars()  # bars redraw themselves: no text for a log
     if not target.get("repo"):
         raise BuildError(f"no place to publish {options.name}", "config", "set publish.repo of the pair")
     report = publish(

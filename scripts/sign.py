@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -77,7 +78,19 @@ def _explained(what: str, where: Path, do: str) -> Iterator[None]:
     except BuildError:
         raise
     except Exception as error:  # the package lets every kind through
-        raise BuildError(f"{what}: {_without_secrets(str(error) or type(error).__name__)}", where, do) from error
+        said = _without_secrets(_plain(str(error)) or type(error).__name__)
+        raise BuildError(f"{what}: {said}", where, do) from error
+
+
+def _plain(text: str) -> str:
+    """What the package says of files that do not fit, without their digests, which it shows as raw bytes."""
+    forms = {
+        "changed": r"Hash mismatch for \\?'(.+?)\\?':",
+        "missing": r"Missing files in model [^:]*: ([^'\"]*)",
+        "not signed": r"Extra files found in model [^:]*: ([^'\"]*)",
+    }
+    found = {what: ", ".join(re.findall(form, text)) for what, form in forms.items()}
+    return "; ".join(f"{what}: {names}" for what, names in found.items() if names) or text
 
 
 def _without_secrets(text: str) -> str:

@@ -48,8 +48,6 @@ def batch(call: Call) -> Response:
     if operation == "upload" and isinstance(ref, dict) and not str(ref.get("name", "")).startswith("refs/pr/"):
         call.check_writer(repo.owner)
         repo.resolve(str(ref.get("name", "")).removeprefix("refs/heads/"))
-    if operation == "upload":
-        _check_room(repo, objects, call.config.storage)
     transfers = body.get("transfers") or ["basic"]
     answers = []
     for item in objects:
@@ -65,14 +63,16 @@ def batch(call: Call) -> Response:
         elif stored is None:
             answer["actions"] = _upload_actions(call, repo, oid, size, "multipart" in transfers)
         answers.append(answer)
+    if operation == "upload":
+        _check_room(repo, answers, call.config.storage)
     transfer = "multipart" if any("chunk_size" in str(answer.get("actions")) for answer in answers) else "basic"
     return JSONResponse({"transfer": transfer, "objects": answers, "hash_algo": "sha256"}, media_type=MEDIA_TYPE)
 
 
-def _check_room(repo: Repo, objects: list[Any], most: int) -> None:
+def _check_room(repo: Repo, answers: list[dict[str, Any]], most: int) -> None:
     """Refuse new objects that the storage has no room for, in the words of the Hub."""
-    new = {item.get("oid"): item.get("size") for item in objects if repo.blobs.lfs_size(str(item.get("oid"))) is None}
-    if repo.blobs.lfs_total() + sum(size for size in new.values() if isinstance(size, int)) > most:
+    new = {answer["oid"]: answer["size"] for answer in answers if "actions" in answer}
+    if repo.blobs.lfs_total() + sum(new.values()) > most:
         raise HubError(
             403,
             "Private repository storage limit reached, please upgrade your plan to increase your private storage limit",
