@@ -207,7 +207,7 @@ def served(pair: Mapping[str, Any], mode: str | None, results: Path, where: str 
     if not files:
         do = (
             f"fetch it first: snakemake --cores 1 {folder}/files.json"
-            if mode is None
+            if mode is None or "repo" not in chosen
             else f"put its files there, give serve.modes.{mode} a path, or use serve.source: hub"
         )
         raise BuildError(f"the target's {chosen['quant']} is not on this machine", folder, do)

@@ -21,11 +21,10 @@ TUNED = {"for": "code-edit", "n_max": 6, "kv_type": "q8_0", "draft_quant": "Q8_0
 
 
 def pair(serve: Mapping[str, Any] | None = None, **changed: Any) -> dict[str, Any]:
-    """The project's pair as it is after checking, with keys of its own."""
+    """The project's pair as it is after checking, with keys of its own and only these of serving."""
     raw = copy.deepcopy(RAW)
     raw["pairs"][KEY] |= changed
-    if serve is not None:
-        raw["pairs"][KEY]["serve"] = dict(serve)
+    raw["pairs"][KEY]["serve"] = dict(serve or {})
     found: dict[str, Any] = config.validated(raw)["pairs"][KEY]
     return found
 
@@ -163,7 +162,7 @@ WRONG: list[tuple[str, dict[str, Any], str | None, str]] = [
         "serve.source is hub and the target is a file of this machine .*serve.modes.file",
     ),
     ("a target that was not fetched", pair(), None, "the target's Q3_K_M is not on this machine .*fetch it first"),
-    ("a mode that was not fetched", pair({"modes": MODES}), "Q4", "Q4_K_M is not on this machine .*serve.source: hub"),
+    ("a mode that was not fetched", pair({"modes": MODES}), "Q4", "Q4_K_M is not on this machine .*fetch it first"),
 ]  # fmt: skip
 
 

@@ -10,6 +10,15 @@ def served_gguf(wildcards):
     return PAIRS[wildcards.pair]["target_gguf"].get("path", f"results/{wildcards.pair}/source/target_gguf/files.json")
 
 
+def quant_to_serve(wildcards):
+    """The quant of the served target, or of one of the pair's modes (after `target_gguf-`)."""
+    mode = wildcards.served.removeprefix("target_gguf").removeprefix("-")
+    chosen = PAIRS[wildcards.pair]["serve"]["modes"].get(mode, {}) if mode else PAIRS[wildcards.pair]["target_gguf"]
+    if "repo" in chosen and mode or "quant" not in chosen:
+        sys.exit(f"error: {wildcards.served} is not fetched: only a quant of the repository of target_gguf is")
+    return chosen["quant"]
+
+
 def measurable(pairs):
     """The pairs that can be measured: those with a target to serve."""
     return [pair for pair in pairs if "target_gguf" in PAIRS[pair]]

@@ -24,23 +24,25 @@ rule check_target:
         " --options {params.options:q} --report {output:q} --log {log:q}"
 
 
-# For measuring and serving only. The report is the output: Snakemake empties declared folders before a rerun.
+# For measuring and serving only: the pair's own target, or that of a mode. The report is the output: Snakemake empties declared folders before a rerun.
 rule fetch_served:
     input:
         "results/{pair}/reports/target.json",
         lock="results/{pair}/reports/lock.json",
     output:
-        "results/{pair}/source/target_gguf/files.json",
+        "results/{pair}/source/{served}/files.json",
     log:
-        "logs/{pair}/fetch-target_gguf.log",
+        "logs/{pair}/fetch-{served}.log",
     benchmark:
-        "benchmarks/{pair}/fetch-target_gguf.tsv"
+        "benchmarks/{pair}/fetch-{served}.tsv"
+    wildcard_constraints:
+        served="target_gguf(-.+)?",
     retries: 1
     conda:
         "../../envs/pipeline.yaml"
     params:
         folder=subpath(output[0], parent=True),
-        quant=lookup(within=PAIRS, dpath="{pair}/target_gguf/quant"),
+        quant=quant_to_serve,
     message:
         "fetch the target of {wildcards.pair} as it is served"
     shell:
