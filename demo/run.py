@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from demo.hub import HubServer
 from demo.pair.materialise import materialise
 from scripts import config, core, process, toolchain
 from scripts.core import BuildError
-from scripts.release import SUMS
+from scripts.release import BILL, PROVENANCE, SUMS
 
 ROOT = config.ROOT
 CONFIG = ROOT / "demo" / "config.yaml"
@@ -60,6 +60,22 @@ def snakemake(
     return subprocess.run([str(part) for part in command], env=env, cwd=folder, check=False).returncode
 
 
+def check(pair_config: Mapping[str, Any], env: dict[str, str]) -> None:
+    """Check the published release, and whether its draft works with the target that is served.
+
+    Raises:
+        BuildError: one of the two says no.
+    """
+    repo, served = pair_config["publish"]["repo"], pair_config["target_gguf"]
+    for arguments in (
+        ["scripts.check_release", repo, "--full"],
+        ["scripts.doctor", "--draft", f"{repo}:Q4_K_M", "--target", f"{served['repo']}:{served['quant']}"],
+    ):
+        code = subprocess.run([sys.executable, "-m", *arguments], env=env, cwd=ROOT, check=False).returncode
+        if code:
+            raise BuildError(f"{arguments[0]} ended with exit code {code}", repo, "do what it says above")
+
+
 def table(results: Path, key: str) -> pd.DataFrame:
     """What was built and published, a row a file, from the reports."""
     return pd.DataFrame(_rows(results / key))
@@ -72,7 +88,7 @@ def _rows(folder: Path) -> Iterator[dict[str, Any]]:
     for output in manifest["outputs"]:
         report = core.read_json(folder / "reports" / f"gguf-{output['quant']}.json")
         yield _row(output["file"], output["bytes"], f"{output['bpw']:.2f}", output["sha256"], report, where)
-    for name in ("README.md", "manifest.json", SUMS):
+    for name in ("README.md", "manifest.json", BILL, PROVENANCE, SUMS):
         path = folder / "release" / name
         yield _row(name, path.stat().st_size, "", core.sha256_file(path), published, where)
     mlx, path = core.read_json(folder / "reports" / "mlx.json"), folder / "mlx" / "config.json"
@@ -96,21 +112,23 @@ def _step(options: argparse.Namespace) -> None:
     key = next(iter(settings["pairs"]))
     work = ROOT / WORK
     out = ROOT / "results" / "toolchain" / toolchain.toolchain_id(toolchain.parse_spec(settings["llama_cpp"]))
-    core.say("1/4 toolchain and embedded pair")
+    core.say("1/5 toolchain and embedded pair")
     folder = repositories(toolchain.cache_root() / "pair", options.cores, out)
     with HubServer(work / "hub") as hub:
-        core.say(f"2/4 local Hub at {hub.endpoint}")
+        core.say(f"2/5 local Hub at {hub.endpoint}")
         seed(hub, folder)
-        core.say("3/4 snakemake all publish demo_video")
+        core.say("3/5 snakemake all publish demo_video")
         again = ["--forcerun", "publish_pair"] if (ROOT / "results" / key / "reports" / "publish.json").exists() else []
         code = snakemake(
             ["--cores", str(options.cores), "all", "publish", "demo_video", *again], environment(hub, work)
         )
         if code:
             raise BuildError(f"snakemake ended with exit code {code}", "the messages above", "do what they say")
-        core.say("4/4 what the Hub was asked for\n" + hub.log.summary())
+        core.say("4/5 what the Hub was asked for\n" + hub.log.summary())
         weights = hub.log.bytes_for(pair.FINETUNE_REPO, (".safetensors", ".gguf"))
-        core.say(f"bytes of target weights asked for: {weights}")
+        core.say(f"bytes asked for of the weights of {pair.FINETUNE_REPO}: {weights}")
+        core.say("5/5 what was published, as anybody can check it")
+        check(settings["pairs"][key], environment(hub, work))
     results = ROOT / "results" / key
     print(table(ROOT / "results", key).to_markdown(index=False))
     print()

@@ -15,13 +15,17 @@ from scripts import core, verdict
 from scripts.check_release_card import card_files, card_metadata
 from scripts.check_release_files import checksums, every_byte, names, outputs
 from scripts.check_release_headers import headers
+from scripts.check_release_provenance import bill_of_materials, provenance
 from scripts.check_release_source import HubRelease, Release, find
 from scripts.core import BuildError
 from scripts.verdict import Finding
 
 Check = Callable[[Release], Iterable[Finding]]
 
-CHECKS: Sequence[Check] = (names, checksums, outputs, headers, card_metadata, card_files, every_byte)
+CHECKS: Sequence[Check] = (
+    *(names, checksums, outputs, headers, card_metadata, card_files),
+    *(provenance, bill_of_materials, every_byte),
+)
 """All there is to check, in this order: a new kind of file in the release is checked by a function more in here."""
 
 

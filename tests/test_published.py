@@ -12,7 +12,7 @@ from demo.hub import HubServer
 from scripts import check_release, core, doctor, resolve
 from scripts.core import BuildError
 from scripts.doctor_source import Model, draft_file, read
-from scripts.release import SUMS
+from scripts.release import BILL, PROVENANCE, SUMS
 from tests.chain import Chain
 from tests.doctored import Doctored, close_again, replace_once, rewrite
 from tests.errors_table import Said
@@ -143,8 +143,8 @@ def test_the_release_is_verified(
     said = capsys.readouterr().out
     print(said)
     found = core.read_json(tmp_path / "found.json")
-    assert said.splitlines()[-1].startswith(f"verified: {11 if full else 8} ok, 0 warn, 0 fail; ")
-    assert (found["ok"], found["commit"], found["full"], found["files"]) == (True, commit, bool(full), 6)
+    assert said.splitlines()[-1].startswith(f"verified: {14 if full else 11} ok, 0 warn, 0 fail; ")
+    assert (found["ok"], found["commit"], found["full"], found["files"]) == (True, commit, bool(full), 8)
     asked = at_hub.log.bytes_for(REPO, (".gguf", ".md", ".json", SUMS))
     assert asked == found["bytes_read"]
     assert asked == found["bytes"] if full else asked < found["bytes"]
@@ -191,6 +191,32 @@ def another_header(folder: Path) -> None:
     close_again(folder)
 
 
+def another_subject(folder: Path) -> None:
+    """A statement about another file, with sums made to fit."""
+    statement = core.read_json(folder / PROVENANCE)
+    statement["subject"][-1]["digest"]["sha256"] = "0" * 64
+    rewrite(folder / PROVENANCE, lambda _: json.dumps(statement).encode())
+    close_again(folder)
+
+
+def another_input(folder: Path) -> None:
+    """A statement that names another commit of the target, with sums made to fit."""
+    commit = core.read_json(folder / "manifest.json")["inputs"]["target"]["commit"]
+    rewrite(folder / PROVENANCE, lambda content: content.replace(commit.encode(), commit[::-1].encode()))
+    close_again(folder)
+
+
+def another_bill(folder: Path) -> None:
+    """A bill of materials for another file, with provenance and sums made to fit."""
+    sha256 = core.read_json(folder / "manifest.json")["outputs"][0]["sha256"]
+    replace_once(folder / BILL, sha256, sha256[::-1])
+    statement = core.read_json(folder / PROVENANCE)
+    (subject,) = (one for one in statement["subject"] if one["name"] == BILL)
+    subject["digest"]["sha256"] = core.sha256_file(folder / BILL)
+    rewrite(folder / PROVENANCE, lambda _: json.dumps(statement).encode())
+    close_again(folder)
+
+
 RELEASES: dict[str, Callable[[Path], object]] = {
     "a sum edited": edited_sums,
     "a figure of the manifest edited": edited_manifest,
@@ -198,6 +224,9 @@ RELEASES: dict[str, Callable[[Path], object]] = {
     "a file missing": lambda folder: (folder / f"{NAME}-Q8_0.gguf").unlink(),
     "a sha256 in the card edited": another_sha256,
     "a header edited": another_header,
+    "a subject of the provenance edited": another_subject,
+    "an input of the provenance edited": another_input,
+    "a sha256 in the bill of materials edited": another_bill,
 }
 
 
