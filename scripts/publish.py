@@ -13,11 +13,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
+from huggingface_hub import ModelCard
 from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
 
 from scripts import core, hub, upload
 from scripts.core import BuildError, Report
-from scripts.release import SIGNATURE, SUMS, read_sums
+from scripts.release import CARD, SIGNATURE, SUMS, read_sums
 from scripts.upload import Change, Release, remote_files
 
 
@@ -38,6 +40,21 @@ def intact(folder: Path) -> dict[str, str]:
     return sums
 
 
+def check_card(path: Path, repo: str) -> None:
+    """Have the Hub check the card's metadata, as it would when the card is committed.
+
+    Raises:
+        BuildError: the Hub refuses it, or cannot be asked.
+    """
+    do = "mend `license` of the pair, or workflow/templates/card.md.j2"
+    try:
+        card = ModelCard(path.read_text(encoding="utf-8"))
+        with hub.explained(repo, "checking its card"):
+            hub.persistent()(card.validate, "model")
+    except (ValueError, yaml.YAMLError) as error:
+        raise BuildError(f"the card's metadata is refused: {str(error)[:300]}", path, do) from error
+
+
 def publish(
     folder: Path,
     repo: str,
@@ -56,13 +73,14 @@ def publish(
 
     Raises:
         BuildError: the folder is not a closed release, a file changed since it was closed, the tag is taken, the Hub
-            said no, or the repository does not hold afterwards what the folder holds.
+            said no or refuses the card, or the repository does not hold afterwards what the folder holds.
     """
     sums = intact(folder)
     unnamed = [name for name in (SUMS, SIGNATURE) if (folder / name).exists()]
     release = Release(folder, sums | {name: core.sha256_file(folder / name) for name in unnamed})
     named = upload.tag_name(tag, release) if tag else None
     report = Report(figures={"repo": repo, "url": hub.page(repo)})
+    check_card(folder / CARD, repo)
     head, remote = _open(repo, private=private, dry_run=dry_run)
     if named and head:
         upload.check_tag(repo, named, release)

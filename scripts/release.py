@@ -13,6 +13,7 @@ from scripts.core import BuildError
 
 SUMS = "SHA256SUMS"
 
+CARD = "README.md"
 BILL, PROVENANCE = "sbom.cdx.json", "provenance.intoto.json"
 """What :mod:`scripts.sbom` and :mod:`scripts.provenance` write; here, as their libraries take long to load."""
 

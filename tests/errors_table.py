@@ -41,7 +41,7 @@ def plain(text: str, basetemp: Path) -> str:
     """A message without what differs from run to run and machine to machine."""
     text = re.sub(rf"{re.escape(str(basetemp))}/[^/\s):',]+", "…", text).replace(f"{ROOT}/", "")
     text = re.sub(r"http://(127\.0\.0\.1|localhost):\d+", "$HF_ENDPOINT", text)
-    text = re.sub(r"\b[0-9a-f]{64}\b", "<sha256>", re.sub(r"\b[0-9a-f]{40}\b", "<commit>", text))
+    text = re.sub(r"\b[0-9a-f]{64}\b", "<sha256>", re.sub(r"\b[0-9a-f]{40}\b|\b[0-9a-f]{12}\b", "<commit>", text))
     return re.sub(r"\btransformers \d+\.\d+\.\d+\b", "transformers <version>", text)
 
 

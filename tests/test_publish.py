@@ -118,6 +118,25 @@ def test_a_wrong_token(at_hub: HubServer, folder: Path, monkeypatch: pytest.Monk
         _publish(folder)
 
 
+@pytest.mark.parametrize(
+    ("metadata", "name"),
+    [
+        ("license: Not A License", "a license that the Hub does not know"),
+        ("base_model: [nobody]", "a base model that is none"),
+        ("license: [never closed", "a card whose metadata is no YAML"),
+    ],
+)
+def test_a_card_that_is_refused(at_hub: HubServer, folder: Path, metadata: str, name: str, said: Said) -> None:
+    sums = release.read_sums(folder)
+    (folder / "README.md").write_text(f"---\n{metadata}\n---\n\n# Tiny\n")
+    del sums["README.md"]
+    release.close(folder, [*sums, "README.md"], sums)
+    with pytest.raises(BuildError, match="the card's metadata is refused") as caught:
+        _publish(folder)
+    assert not any(entry.method in ("PUT", "POST") for entry in at_hub.log.entries(REPO))
+    said(f"Publish: {name}", caught.value)
+
+
 def test_an_open_folder_is_not_published(at_hub: HubServer, folder: Path, said: Said) -> None:
     (folder / "notes.txt").write_text("not part of it")
     with pytest.raises(BuildError, match=r"notes\.txt is in only one of the folder and SHA256SUMS") as caught:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import yaml
@@ -30,6 +31,18 @@ def front_matter(text: str) -> tuple[dict[str, Any], str | None]:
     if data is None:
         return {}, None
     return (data, None) if isinstance(data, dict) else ({}, "The metadata block is not a mapping")
+
+
+def _metadata_error(data: dict[str, Any]) -> str | None:
+    """What is wrong with fields that the Hub knows: a license that is no identifier, base models that are none."""
+    named = data.get("license", "other")
+    if not isinstance(named, str) or not re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", named):
+        return '"license" must be one of the identifiers of the Hub'
+    models = data.get("base_model", [])
+    for model in models if isinstance(models, list) else [models]:
+        if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(model)):
+            return f'"base_model" with value "{model}" is not valid. Use a model id.'
+    return None
 
 
 def card_data(repo: Repo, commit: Commit) -> dict[str, Any]:
@@ -244,6 +257,7 @@ def auth_check_write(call: Call) -> Response:
 def validate_yaml(call: Call) -> Response:
     """POST a card to have its metadata checked: errors are 400, an empty block is a warning."""
     data, error = front_matter(str(call.json().get("content") or ""))
+    error = error or _metadata_error(data)
     if error:
         return JSONResponse({"errors": [{"message": error}], "warnings": []}, 400)
     warnings = [] if data else [{"message": "empty or missing yaml metadata in repo card"}]
