@@ -16,7 +16,7 @@ wildcard_constraints:
     pair="|".join(map(re.escape, PAIRS)),
     name="|".join(re.escape(pair["name"]) for pair in PAIRS.values()),
     quant="[A-Za-z0-9_]+",
-    role="draft|target|base",
+    role="draft|target|base|mlx_target",
 
 
 localrules:

@@ -79,6 +79,18 @@ def validated(config: Any, where: str | Path = "config") -> dict[str, Any]:
                 where,
                 "give repo and quant, or path of a file on this machine",
             )
+        if pair["serve_mlx"]["block_tokens"] > pair["expect"]["block_size"]:
+            raise BuildError(
+                f"pairs.{key}.serve_mlx.block_tokens is {pair['serve_mlx']['block_tokens']}, the draft's block has "
+                f"{pair['expect']['block_size']} tokens",
+                where,
+                "lower it to the block size",
+            )
+        for name in ("mlx_target", "publish_mlx"):
+            if name in pair and not pair["mlx"]:
+                raise BuildError(
+                    f"pairs.{key}.{name} is given and mlx is false", where, "set mlx: true, or drop the key"
+                )
         first, last = pair["expect"].get("added_token_ids", [0, 0])
         if first > last:
             raise BuildError(
@@ -94,7 +106,11 @@ def section(name: str, value: Any, where: str | Path) -> dict[str, Any]:
         BuildError: one line naming the key.
     """
     tree = schema()
-    node = tree["$defs"]["pair"]["properties"][name] if name == "serve" else tree["properties"][name]
+    node = (
+        {**tree["properties"], **tree["$defs"]["pair"]["properties"]}[name]
+        if name != "bench"
+        else tree["properties"][name]
+    )
     errors = list(Validator({"$defs": tree["$defs"], **node}).iter_errors(value))
     if errors:
         raise _explain(min(errors, key=lambda error: (len(error.absolute_path), str(error.message))), where)
