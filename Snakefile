@@ -23,6 +23,7 @@ localrules:
     all,
     publish,
     publish_dry_run,
+    publish_mlx,
     tune,
     demo_video,
 

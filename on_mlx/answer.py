@@ -1,9 +1,9 @@
 """Answer prompts with a target and its draft in dflash-mlx, with the draft and without.
 
-Standard input: ``{"target", "draft", "draft_quant", "block", "copies", "predict", "repeats", "prompts": [{"workload",
-"id", "raw", "messages", "format"}]}``, the format as in ``bench.formats``. Standard output: ``{"versions",
-"block_size", "prompts": [{..., "text", "tokens", "thinking"}], "answers": [{"prompt" (its number), "repeat", "side",
-...Answer}]}``.
+Standard input: ``{"target", "draft", "draft_quant", "block", "copies", "sides", "predict", "repeats", "prompts":
+[{"workload", "id", "raw", "messages", "format"}]}``, sides of ``baseline`` and ``dflash``, the format as in
+``bench.formats``. Standard output: ``{"versions", "block_size", "prompts": [{..., "text", "tokens", "thinking"}],
+"answers": [{"prompt" (its number), "repeat", "side", ...Answer}]}``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from on_mlx import said
 from on_mlx.engine import Pair, versions
 
-BASELINE, DFLASH = "baseline", "dflash"
+DFLASH = "dflash"
 WARM_UP = 4
 """Tokens of the answers that are thrown away after loading."""
 
@@ -38,13 +38,13 @@ def answers(asked: dict[str, Any]) -> dict[str, Any]:
     pair = Pair(asked["target"], asked["draft"], asked["draft_quant"], asked["block"], asked["copies"])
     prompts = [prepared(pair, prompt) for prompt in asked["prompts"]]
     given = []
-    for draft in (False, True):
-        pair.answer(prompts[0]["ids"][:8], WARM_UP, draft)
+    sides = list(asked["sides"])
+    for side in sides:
+        pair.answer(prompts[0]["ids"][:8], WARM_UP, side == DFLASH)
     for repeat in range(1, asked["repeats"] + 1):
-        for draft in (False, True) if repeat % 2 else (True, False):
-            side = DFLASH if draft else BASELINE
+        for side in sides if repeat % 2 else reversed(sides):
             for number, prompt in enumerate(prompts):
-                answer = dataclasses.asdict(pair.answer(prompt["ids"], asked["predict"], draft))
+                answer = dataclasses.asdict(pair.answer(prompt["ids"], asked["predict"], side == DFLASH))
                 given.append({"prompt": number, "repeat": repeat, "side": side, **answer})
                 print(f"{side}, repeat {repeat}: {prompt['id']}", file=sys.stderr, flush=True)
     told = [{**prompt, "tokens": len(prompt.pop("ids"))} for prompt in prompts]

@@ -57,6 +57,7 @@ def asked(
         "draft_quant": serve["draft_quant"],
         "block": serve["block_tokens"],
         "copies": copies,
+        "sides": list(bench_run.SIDES),
         "predict": bench["predict"],
         "repeats": bench["repeats"],
         "prompts": prompts,

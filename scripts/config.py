@@ -23,6 +23,9 @@ ROOT = Path(__file__).resolve().parent.parent
 SCHEMA = ROOT / "workflow" / "schemas" / "config.schema.yaml"
 DOCS = ROOT / "docs" / "config.md"
 
+PAIR_SECTIONS = ("serve", "serve_mlx")
+"""Sections that stand in a pair, of those that a step takes on their own."""
+
 
 _WHOLE = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
 Validator = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
@@ -100,7 +103,7 @@ def validated(config: Any, where: str | Path = "config") -> dict[str, Any]:
 
 
 def section(name: str, value: Any, where: str | Path) -> dict[str, Any]:
-    """One section of the configuration that was given on its own, ``serve`` or ``bench``, checked and filled.
+    """One section of the configuration that was given on its own, of a pair or of all, checked and filled.
 
     Raises:
         BuildError: one line naming the key.

@@ -145,6 +145,7 @@ def make_mlx(draft_dir: Path, out_dir: Path, report_path: Path) -> Report:
         "block_size": flat["block_size"],
         "mask_token_id": flat["dflash_config"]["mask_token_id"],
         "target_layer_ids": flat["dflash_config"]["target_layer_ids"],
+        "sliding_layers": sum(kind == "sliding_attention" for kind in draft.layer_types or ()),
         "bytes": {name: (out_dir / name).stat().st_size for name in files},
         "sha256": {name: sha256_file(out_dir / name, f"sha256 of {name}") for name in files},
     }

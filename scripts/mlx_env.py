@@ -64,7 +64,8 @@ def make(place: Path) -> None:
         return
     core.say(f"making {place.name} from {REQUIREMENTS.relative_to(ROOT)}")
     venv.create(place, clear=True, with_pip=True)
-    install = [place / "bin" / "python", "-m", "pip", "install", "--disable-pip-version-check", "-r", REQUIREMENTS]
+    install: list[str | Path] = [place / "bin" / "python", "-m", "pip", "install", "--disable-pip-version-check"]
+    install += ["-r", REQUIREMENTS]
     code, tail = process.stream(install, core.say)
     if code:
         last = tail[-1] if tail else "no output"

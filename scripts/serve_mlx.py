@@ -44,8 +44,13 @@ def command(pair: Mapping[str, Any], program: str | Path, draft: Path, target: s
     quant = mlx_quant.parse(settings["draft_quant"], "serve_mlx.draft_quant")
     if quant:
         mlx_quant.check_rows(read_draft_config(draft / "config.json"), quant.group_size, "serve_mlx.draft_quant")
+    return [str(program), "serve", *arguments(settings, draft, target)]
+
+
+def arguments(settings: Mapping[str, Any], draft: Path, target: str) -> list[str]:
+    """The arguments of ``dflash serve`` that a pair's ``serve_mlx`` section calls for, the target's first."""
     return [
-        *(str(program), "serve", "--model", target, "--draft-model", str(draft)),
+        *("--model", target, "--draft-model", str(draft)),
         *("--draft-quant", settings["draft_quant"], "--verify-len-cap", str(settings["block_tokens"])),
         *("--host", settings["host"], "--port", str(settings["port"]), "--max-tokens", str(settings["max_tokens"])),
     ]
