@@ -33,7 +33,7 @@ def versions() -> dict[str, str]:
     return {name: metadata.version(name) for name in PACKAGES} | {"device": str(mx.default_device())}
 
 
-class NoCopies(CopySpecIndex):
+class NoCopies(CopySpecIndex):  # type: ignore[misc]
     """An index that never finds anything.
 
     dflash-mlx also drafts by copying what followed the same tokens before, in the prompt or the answer. There is no

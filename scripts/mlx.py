@@ -33,6 +33,9 @@ REQUIRED = (
 )
 """Keys that dflash-mlx cannot load without, besides those that are lifted."""
 
+LENGTH = "original_max_position_embeddings"
+"""Context length of the model before yarn stretched it."""
+
 WHERE = "the draft's config.json"
 COMPLETE = "take a complete config.json from the draft's repository"
 
@@ -59,7 +62,7 @@ def flatten_config(config: Mapping[str, Any]) -> dict[str, Any]:
     _put(flat, "dflash_config", nested)
     carried = _scaling(rope, scaling)
     if carried is not None:
-        _put(flat, "rope_scaling", carried)
+        _put(flat, "rope_scaling", _with_length(config, carried))
     return flat
 
 
@@ -104,6 +107,15 @@ def _scaling(rope: Mapping[str, Any], scaling: Mapping[str, Any]) -> dict[str, A
     if any(part != bare[0] for part in bare):
         raise BuildError("rope_parameters and rope_scaling give different scalings", WHERE, COMPLETE)
     return dict(scaling) if scaling else {"rope_type": kind, **bare[0]}
+
+
+def _with_length(config: Mapping[str, Any], scaling: dict[str, Any]) -> dict[str, Any]:
+    """A yarn scaling with the context length it starts from, which mlx-lm takes for 4096 where it is not told."""
+    if scaling.get("rope_type", scaling.get("type")) != "yarn":
+        return scaling
+    result = dict(scaling)
+    _put(result, LENGTH, _agreed(LENGTH, (scaling, config)))
+    return result
 
 
 def make_mlx(draft_dir: Path, out_dir: Path, report_path: Path) -> Report:

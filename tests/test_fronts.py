@@ -9,7 +9,7 @@ import pytest
 import scripts
 
 LIBRARIES = {
-    *("core", "hub", "locks", "process", "preflight", "runs"),
+    *("core", "hub", "locks", "process", "preflight", "runs", "mlx_quant"),
     *("llama_server", "memory_free", "memory_log", "memory_model", "serve_command", "serve_settings"),
     *("draft_config", "gguf_remote", "safetensors_header", "usage"),
 }

@@ -42,7 +42,7 @@ def draft(nested: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def target(pair_repos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The embedded target in MLX form, by mlx-lm's converter; in float32, which holds bf16 and is exact everywhere."""
     out = tmp_path_factory.mktemp("target") / "mlx"
-    convert = [mlx_env.program("python"), "-m", "mlx_lm", "convert", "--dtype", "float32"]
+    convert: list[str | Path] = [mlx_env.program("python"), "-m", "mlx_lm", "convert", "--dtype", "float32"]
     subprocess.run([*convert, "--hf-path", pair_repos / "finetune", "--mlx-path", out], check=True, capture_output=True)
     return out
 
@@ -97,7 +97,8 @@ def reference(layer: type[Layer]) -> Draft:
     for one in made.layers:
         one.__class__ = layer
     made.load_state_dict({name: tensor.float() for name, tensor in pack.read(FIXTURE, "draft").items()})
-    return made.eval()
+    made.eval()
+    return made
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
