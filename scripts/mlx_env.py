@@ -73,6 +73,13 @@ def make(place: Path) -> None:
     stamp(place).touch()
 
 
+def environment(extra: Mapping[str, str]) -> dict[str, str]:
+    """What a program of the MLX environment is run with: no secrets of this process, and ``extra``."""
+    # A quantized draft runs on kernels of dflash-mlx's own, which need Metal; this leaves MLX's in their place.
+    elsewhere = {} if sys.platform == "darwin" else {"DFLASH_VERIFY_INCLUDE": "none"}
+    return process.environment(elsewhere | dict(extra))
+
+
 def answer_of(module: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Run a program of ``on_mlx``; what it gives, ``{"error"}`` where dflash-mlx refused.
 
@@ -81,9 +88,9 @@ def answer_of(module: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     """
     command = [str(program("python")), "-m", f"on_mlx.{module}"]
     # Models are folders of this machine: nothing may be looked up on the Hub, nor under names of the working folder.
-    environment = process.environment({"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"})
+    variables = environment({"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"})
     done = subprocess.run(
-        command, input=json.dumps(asked), env=environment, capture_output=True, text=True, errors="replace"
+        command, input=json.dumps(asked), env=variables, capture_output=True, text=True, errors="replace"
     )
     try:
         return dict(json.loads(done.stdout))

@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 from huggingface_hub import ModelCardData
 
-from scripts import bench_summary, card, core, mlx_quant, release
+from scripts import bench_summary, card, core, fetch, mlx_quant, release
 from scripts.core import BuildError
 
 TEMPLATE = Path(__file__).resolve().parent.parent / "workflow" / "templates" / "mlx-card.md.j2"
@@ -23,7 +23,8 @@ def metadata(manifest: Mapping[str, Any]) -> str:
     data = card.metadata(manifest)
     data["tags"] = ["mlx", *(tag for tag in data["tags"] if tag not in ("gguf", "llama.cpp", "mlx"))]
     # The weights are the draft's own: nothing is quantized before it is loaded.
-    data |= {"library_name": "mlx", "base_model_relation": "finetune"}
+    del data["base_model_relation"]
+    data["library_name"] = "mlx"
     return str(ModelCardData(**data).to_yaml())
 
 
@@ -75,7 +76,7 @@ def close(folder: Path, mlx: Path, text: str, known: Mapping[str, str]) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name in known:
-        core.link_or_copy(mlx / name, folder / name)
+        core.link_or_copy(mlx / name, folder / name, copied_below=fetch.COPIED)
     with core.atomic(folder / "README.md") as temporary:
         temporary.write_text(text, encoding="utf-8")
     release.close(folder, [*known, "README.md"], known)

@@ -135,9 +135,11 @@ def _step(options: argparse.Namespace) -> None:
     check_flags(program, [part for part in ours if part.startswith("--")])
     if commit:
         ours[3] = download(repo, commit)
+    # Only a repository that was named on the command line is looked up on the Hub by dflash-mlx itself.
+    variables = mlx_env.environment({"HF_HUB_OFFLINE": "1"} if commit else {})
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execve(program, [*ours, *options.extra], process.environment({"HF_HUB_OFFLINE": "1"} if commit else None))  # noqa: S606
+    os.execve(program, [*ours, *options.extra], variables)  # noqa: S606
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ FLAGS = "--verify-len-cap 8 --host 127.0.0.1 --port 8000 --max-tokens 512"
 def folder_with_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder with a pair's MLX folder and the report on its MLX target."""
     results = tmp_path / "results" / KEY
-    samples.write_draft(results / "mlx", {**samples.CONFIG, "hidden_size": 64})
+    samples.write_draft(results / "mlx", {**samples.CONFIG, "hidden_size": 64, "head_dim": 32})
     core.write_json(results / "reports" / "mlx-target.json", {"repo": "owner/Target-MLX", "commit": "b" * 40})
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(mlx_env.VARIABLE, raising=False)
