@@ -76,7 +76,8 @@ def close(folder: Path, mlx: Path, text: str, known: Mapping[str, str]) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name in known:
-        core.link_or_copy(mlx / name, folder / name, copied_below=fetch.COPIED)
+        # The config is an output that Snakemake touches; weights are never touched, and never copied.
+        core.link_or_copy(mlx / name, folder / name, copied_below=fetch.COPIED if name == "config.json" else 0)
     with core.atomic(folder / "README.md") as temporary:
         temporary.write_text(text, encoding="utf-8")
     release.close(folder, [*known, "README.md"], known)

@@ -148,7 +148,9 @@ def test_it_drafts_as_in_llama_cpp(answered: dict[str, Any]) -> None:
     measured = bench_mlx.measured(answered)
     edit, new = bench_summary.rows(measured)
     assert [row["identical"] for row in (edit, new)] == [1, 1]
-    assert [row["acceptance"] for row in (edit, new)] == [1.0, pytest.approx(0.9, abs=0.11)]
+    # Two whole blocks, and as much of a third as there is room for; of the function's third, six tokens come before the
+    # end of text, and that one is the target's own, as llama.cpp counts.
+    assert [(row["drafted"], row["accepted"]) for row in (edit, new)] == [(39, 39), (39, 36)]
     texts = {run.request.workload: run.answer.text for run in measured.runs}
     assert texts["code-new"] == NEW.answer.removesuffix(corpus.END)
     assert EDIT.answer.startswith(texts["code-edit"])

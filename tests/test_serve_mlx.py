@@ -114,7 +114,7 @@ def test_a_block_larger_than_the_drafts(said: Said) -> None:
     raw["pairs"][KEY]["serve_mlx"] = {"block_tokens": 17}
     with pytest.raises(BuildError, match="block_tokens is 17, the draft's block has 16 tokens") as caught:
         config.validated(raw)
-    said("Config: blocks for MLX larger than the draft's", caught.value)
+    said("Configuration: blocks for MLX larger than the draft's", caught.value)
 
 
 def test_mlx_keys_without_mlx(said: Said) -> None:
@@ -122,7 +122,7 @@ def test_mlx_keys_without_mlx(said: Said) -> None:
     raw["pairs"][KEY] |= {"mlx": False, "mlx_target": {"repo": "owner/name"}}
     with pytest.raises(BuildError, match="mlx_target is given and mlx is false") as caught:
         config.validated(raw)
-    said("Config: an MLX target without an MLX folder", caught.value)
+    said("Configuration: an MLX target without an MLX folder", caught.value)
 
 
 def program(path: Path, text: str) -> Path:
