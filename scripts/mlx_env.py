@@ -36,6 +36,12 @@ def folder() -> Path:
     return Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else FOLDER
 
 
+def pins() -> dict[str, str]:
+    """Package -> version of the environment, those of other systems included."""
+    lines = (line.strip() for line in REQUIREMENTS.read_text(encoding="utf-8").splitlines())
+    return dict(line.partition(";")[0].strip().split("==") for line in lines if line and not line.startswith("#"))
+
+
 def stamp(place: Path) -> Path:
     """The file that says that the environment is complete and made from the pins as they are now."""
     return place / f".ready-{hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:12]}"

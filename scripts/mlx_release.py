@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 from huggingface_hub import ModelCardData
 
-from scripts import bench_summary, card, core, fetch, mlx_quant, release
+from scripts import bench_summary, card, core, fetch, mlx_env, mlx_quant, release
 from scripts.core import BuildError
 
 TEMPLATE = Path(__file__).resolve().parent.parent / "workflow" / "templates" / "mlx-card.md.j2"
@@ -58,6 +58,7 @@ def render(reports: Mapping[str, Any], options: Mapping[str, Any], template: Pat
             table=bench_summary.table(bench["rows"]).to_markdown(index=False) if bench else None,
             publish=options["publish_mlx"],
             serve=serve,
+            dflash_mlx=mlx_env.pins()["dflash-mlx"],
             quant=mlx_quant.parse(serve["draft_quant"], "serve_mlx.draft_quant"),
         )
     except jinja2.TemplateError as error:

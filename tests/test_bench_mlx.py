@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scripts import bench_mlx, config, mlx_release, release
+from scripts import bench_mlx, config, mlx_env, mlx_release, release
 from scripts.bench_mlx import asked, measured, report_of
 from scripts.core import BuildError
 from scripts.mlx import make_mlx
@@ -111,6 +111,7 @@ def test_the_card_says_bits_group_block_and_memory(tmp_path: Path) -> None:
     assert "At most 6.1 GB of memory" in text
     assert re.search(r"\| +0\.5 \|", text)
     assert "library_name: mlx" in text
+    assert f"dflash-mlx {mlx_env.pins()['dflash-mlx']} lets a position of a sliding-window layer" in text
     assert "gguf" not in text.lower()
 
 

@@ -64,12 +64,7 @@ def test_dflash_mlx_still_refuses_the_nested_config(nested: Path, tmp_path: Path
 @pytest.mark.parametrize(("quant", "bits"), [(None, None), ("w4", 4)])
 def test_it_loads_ours(draft: Path, quant: str | None, bits: int | None) -> None:
     given = loaded(draft, quant)
-    pins = dict(
-        line.partition(";")[0].strip().split("==")
-        for line in mlx_env.REQUIREMENTS.read_text().splitlines()
-        if not line.startswith("#")
-    )
-    assert given.pop("versions").items() <= {**pins, "device": "Device(cpu, 0)"}.items()
+    assert given.pop("versions").items() <= {**mlx_env.pins(), "device": "Device(cpu, 0)"}.items()
     part = {"rope": "RoPE", "bits": bits, "group_size": 64 if bits else None}
     assert given == {
         "block_size": 16,
