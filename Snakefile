@@ -11,6 +11,7 @@ if exists("config.yaml"):
 
 include: "workflow/rules/common.smk"
 include: "workflow/rules/measuring.smk"
+include: "workflow/rules/mlx_options.smk"
 
 
 wildcard_constraints:
@@ -18,7 +19,7 @@ wildcard_constraints:
     name="|".join(re.escape(pair["name"]) for pair in PAIRS.values()),
     target="|".join(re.escape(pair["target"]["repo"].rpartition("/")[2]) for pair in PAIRS.values()),
     quant="[A-Za-z0-9_]+",
-    role="draft|target|base",
+    role="draft|target|base|mlx_target",
 
 
 localrules:
@@ -26,6 +27,7 @@ localrules:
     bench,
     publish,
     publish_dry_run,
+    publish_mlx,
     tune,
     demo_video,
 

@@ -23,6 +23,9 @@ ROOT = Path(__file__).resolve().parent.parent
 SCHEMA = ROOT / "workflow" / "schemas" / "config.schema.yaml"
 DOCS = ROOT / "docs" / "config.md"
 
+PAIR_SECTIONS = ("serve", "serve_mlx")
+"""Sections that stand in a pair, of those that a step takes on their own."""
+
 
 _WHOLE = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
 Validator = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
@@ -86,6 +89,18 @@ def validated(config: Any, where: str | Path = "config") -> dict[str, Any]:
                 where,
                 "give target_gguf, or leave it out",
             )
+        if pair["serve_mlx"]["block_tokens"] > pair["expect"]["block_size"]:
+            raise BuildError(
+                f"pairs.{key}.serve_mlx.block_tokens is {pair['serve_mlx']['block_tokens']}, the draft's block has "
+                f"{pair['expect']['block_size']} tokens",
+                where,
+                "lower it to the block size",
+            )
+        for name in ("mlx_target", "publish_mlx"):
+            if name in pair and not pair["mlx"]:
+                raise BuildError(
+                    f"pairs.{key}.{name} is given and mlx is false", where, "set mlx: true, or drop the key"
+                )
         first, last = pair["expect"].get("added_token_ids", [0, 0])
         if first > last:
             raise BuildError(
@@ -96,13 +111,17 @@ def validated(config: Any, where: str | Path = "config") -> dict[str, Any]:
 
 
 def section(name: str, value: Any, where: str | Path) -> dict[str, Any]:
-    """One section of the configuration that was given on its own, ``serve`` or ``bench``, checked and filled.
+    """One section of the configuration that was given on its own, of a pair or of all, checked and filled.
 
     Raises:
         BuildError: one line naming the key.
     """
     tree = schema()
-    node = tree["$defs"]["pair"]["properties"][name] if name == "serve" else tree["properties"][name]
+    node = (
+        {**tree["properties"], **tree["$defs"]["pair"]["properties"]}[name]
+        if name != "bench"
+        else tree["properties"][name]
+    )
     errors = list(Validator({"$defs": tree["$defs"], **node}).iter_errors(value))
     if errors:
         raise _explain(min(errors, key=lambda error: (len(error.absolute_path), str(error.message))), where)

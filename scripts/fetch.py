@@ -38,7 +38,7 @@ TOKENIZER_FILES = (
 """What is taken of a target, by exact name: a new file type of a repository is never fetched unasked."""
 
 NEEDED = {"draft": ("config.json",), "target": ("config.json", "tokenizer.json", "tokenizer_config.json")}
-"""What a repository has to have; a base has to have what a target has."""
+"""What a repository has to have; a base, or a target for MLX, has to have what a target has."""
 
 COPIED = 1 << 20
 """Files below this many bytes are copied from the cache: Snakemake touches its outputs, and the config is one."""
@@ -164,7 +164,7 @@ def main() -> int:
     """Command-line front."""
     arguments = core.parser(__doc__)
     arguments.add_argument("--lock", required=True, type=Path, help="report of the lock step")
-    arguments.add_argument("--role", required=True, choices=("draft", "target", "base"))
+    arguments.add_argument("--role", required=True, choices=("draft", "target", "base", "mlx_target"))
     arguments.add_argument("--out", required=True, type=Path, help="folder to put the files in")
     arguments.add_argument("--report", required=True, type=Path)
     return core.run(arguments, _step)

@@ -20,8 +20,8 @@ import yaml
 from scripts import core, hub
 from scripts.core import BuildError, Report
 
-ROLES = ("draft", "target", "base", "target_gguf")
-"""The inputs of a pair, by config key; base and target_gguf are optional, and a target_gguf may lie on this machine."""
+ROLES = ("draft", "target", "base", "target_gguf", "mlx_target")
+"""The inputs of a pair, by config key; those after target are optional, and a target_gguf may lie on this machine."""
 
 HEADER = "# Written by `snakemake lock`. Commit it: the build reads these commits, whatever the branches do later.\n"
 

@@ -33,6 +33,9 @@ REQUIRED = (
 )
 """Keys that dflash-mlx cannot load without, besides those that are lifted."""
 
+LENGTH = "original_max_position_embeddings"
+"""Context length of the model before yarn stretched it."""
+
 WHERE = "the draft's config.json"
 COMPLETE = "take a complete config.json from the draft's repository"
 
@@ -59,7 +62,7 @@ def flatten_config(config: Mapping[str, Any]) -> dict[str, Any]:
     _put(flat, "dflash_config", nested)
     carried = _scaling(rope, scaling)
     if carried is not None:
-        _put(flat, "rope_scaling", carried)
+        _put(flat, "rope_scaling", _with_length(config, carried))
     return flat
 
 
@@ -106,6 +109,15 @@ def _scaling(rope: Mapping[str, Any], scaling: Mapping[str, Any]) -> dict[str, A
     return dict(scaling) if scaling else {"rope_type": kind, **bare[0]}
 
 
+def _with_length(config: Mapping[str, Any], scaling: dict[str, Any]) -> dict[str, Any]:
+    """A yarn scaling with the context length it starts from, which mlx-lm takes for 4096 where it is not told."""
+    if scaling.get("rope_type", scaling.get("type")) != "yarn":
+        return scaling
+    result = dict(scaling)
+    _put(result, LENGTH, _agreed(LENGTH, (scaling, config)))
+    return result
+
+
 def make_mlx(draft_dir: Path, out_dir: Path, report_path: Path) -> Report:
     """Write ``out_dir/config.json``, link the weights beside it, and write the report with their sha256.
 
@@ -145,6 +157,7 @@ def make_mlx(draft_dir: Path, out_dir: Path, report_path: Path) -> Report:
         "block_size": flat["block_size"],
         "mask_token_id": flat["dflash_config"]["mask_token_id"],
         "target_layer_ids": flat["dflash_config"]["target_layer_ids"],
+        "sliding_layers": sum(kind == "sliding_attention" for kind in draft.layer_types or ()),
         "bytes": {name: (out_dir / name).stat().st_size for name in files},
         "sha256": {name: sha256_file(out_dir / name, f"sha256 of {name}") for name in files},
     }

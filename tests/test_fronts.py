@@ -9,7 +9,7 @@ import pytest
 import scripts
 
 LIBRARIES = {
-    *("core", "hub", "locks", "process", "preflight", "runs", "upload"),
+    *("core", "hub", "locks", "process", "preflight", "runs", "upload", "mlx_quant"),
     *("llama_server", "memory_free", "memory_log", "memory_model", "serve_command", "serve_settings"),
     *("draft_config", "gguf_remote", "machine", "safetensors_header", "usage"),
     *("fit", "gguf_resolve", "verdict"),

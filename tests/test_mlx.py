@@ -59,6 +59,16 @@ def test_a_scaling_that_is_not_the_default_is_carried() -> None:
     assert flatten_config({**NESTED, "rope_scaling": None})["rope_scaling"] is None
 
 
+def test_the_length_that_yarn_starts_from_is_carried_into_the_scaling() -> None:
+    """mlx-lm takes 4096 where the scaling does not say."""
+    yarn = {"rope_type": "yarn", "factor": 4.0}
+    length = {"original_max_position_embeddings": 128}
+    flat = flatten_config({**NESTED, **length, "rope_parameters": {"rope_theta": 10000000, **yarn}})
+    assert flat["rope_scaling"] == {**yarn, **length}
+    older = {**without(FLAT, "rope_parameters"), **length, "rope_scaling": yarn}
+    assert flatten_config(older)["rope_scaling"] == {**yarn, **length}
+
+
 def test_a_scaling_at_the_top_level_stays_as_it_is() -> None:
     older = {**without(FLAT, "rope_parameters"), "rope_scaling": {"type": "linear", "factor": 2}}
     assert flatten_config(older) == older
@@ -76,6 +86,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({**NESTED, "block_size": 8}, "block_size is given as 8 and as 16"),
     ({**NESTED, "mask_token_id": 0}, "mask_token_id is given as 25 and as 0"),
     ({**NESTED, "target_layer_ids": [1]}, "target_layer_ids is given as [1, 3, 5] and as [1]"),
+    (
+        {**NESTED, "rope_parameters": {"rope_theta": 1, "rope_type": "yarn", "factor": 2}},
+        "original_max_position_embeddings is missing; no default is right for every draft",
+    ),
     (without(NESTED, "rope_parameters"), "rope_theta is missing; no default is right for every draft"),
     (without(NESTED, "rope_parameters__rope_theta"), "rope_theta is missing; no default is right for every draft"),
     (without(NESTED, "dflash_config"), "block_size is missing; no default is right for every draft"),

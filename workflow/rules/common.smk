@@ -36,9 +36,9 @@ STARTED = time.time()
 use_this_python()
 
 
-def publishing():
+def publishing(rule="publish_pair"):
     """The pairs that this run is going to publish; asked once the jobs are planned."""
-    return sorted({job.wildcards.pair for job in workflow.dag.needrun_jobs() if job.rule.name == "publish_pair"})
+    return sorted({job.wildcards.pair for job in workflow.dag.needrun_jobs() if job.rule.name == rule})
 
 
 def check_before_start():
@@ -47,6 +47,8 @@ def check_before_start():
         preflight.writable([Path("results"), Path("logs"), Path("benchmarks"), Path(CONFIG["locks"])])
         runs.begin([Path(TOOLCHAIN), Path(CONFIG["locks"]), *(Path("results", pair) for pair in PAIRS)])
         preflight.check(PAIRS, Path(CONFIG["locks"]), publishing=publishing())
+        for pair in publishing("publish_mlx_pair"):
+            preflight.check_writable(PAIRS[pair]["publish_mlx"])
     except BuildError as error:
         sys.exit(f"error: {error}")
 
@@ -66,6 +68,7 @@ def finished(pairs):
     files = [f"results/{pair}/release/SHA256SUMS" for pair in pairs]
     files += [f"results/{pair}/reports/mlx.json" for pair in pairs if PAIRS[pair]["mlx"]]
     # Measured where the config asks for it; what is asked for is a key of the pair and the name of its report.
+    files += [f"results/{pair}/reports/mlx-target.json" for pair in pairs if "mlx_target" in PAIRS[pair]]
     return files + [
         f"results/{pair}/reports/{step}.json" for step in ("bench", "gate") for pair in pairs if PAIRS[pair][step]
     ]
