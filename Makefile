@@ -7,7 +7,7 @@ CORES ?= $(shell getconf _NPROCESSORS_ONLN)
 STAMP := $(VENV)/.ready-$(shell cat envs/requirements.txt | cksum | cut -d' ' -f1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo full-size build test test-fast toolchain lint format docs clean
+.PHONY: help setup demo full-size build test test-fast toolchain mlx-env lint format docs clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,7 +31,7 @@ full-size: setup ## build a draft of the real 9B size against a local Hub: speed
 build: setup ## build every pair of config.yaml from Hugging Face
 	@$(BIN)/snakemake --cores $(CORES)
 
-test: lint toolchain ## lint, then every test
+test: lint toolchain mlx-env ## lint, then every test
 	@$(BIN)/python -m pytest
 
 # Compiled before the tests, where its progress can be seen; what the cache has is not compiled again.
@@ -39,6 +39,10 @@ toolchain: setup ## compile the pinned llama.cpp, server included
 	@$(BIN)/python -m scripts.toolchain source --config config.yaml --out results/toolchain/tests
 	@$(BIN)/python -m scripts.toolchain build --config config.yaml --out results/toolchain/tests --program llama-quantize
 	@$(BIN)/python -m scripts.toolchain build --config config.yaml --out results/toolchain/tests --program llama-server
+
+# dflash-mlx decides what it needs, so it has an environment of its own; on Linux it runs on MLX's CPU backend.
+mlx-env: setup ## make the MLX environment from the exact pins of envs/mlx.txt
+	@$(BIN)/python -m scripts.mlx_env
 
 test-fast: setup ## the tests that take under a minute
 	@$(BIN)/python -m pytest -m "not slow"
@@ -62,4 +66,4 @@ docs: setup ## remake what is generated: tables of config and errors, conda envi
 	$(BIN)/python -m pytest -q --no-header -m "not slow" --write-errors
 
 clean: ## remove outputs, logs and environments, never locks or the caches outside this folder
-	rm -rf results logs benchmarks .snakemake $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf results logs benchmarks .snakemake $(VENV) .venv-mlx .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -87,4 +87,4 @@ rule bench_pair:
 
 rule bench:
     input:
-        collect("results/{pair}/reports/bench.json", pair=measurable(PAIRS)),
+        benched,

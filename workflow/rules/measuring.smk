@@ -19,6 +19,13 @@ def quant_to_serve(wildcards):
     return chosen["quant"]
 
 
+def benched(wildcards):
+    """The reports that `bench` makes, of the pairs that the chosen engine has a target of."""
+    if CONFIG["bench"]["engine"] == "mlx":
+        return [f"results/{pair}/reports/bench-mlx.json" for pair in PAIRS if "mlx_target" in PAIRS[pair]]
+    return [f"results/{pair}/reports/bench.json" for pair in measurable(PAIRS)]
+
+
 def measurable(pairs):
     """The pairs that can be measured: those with a target to serve."""
     return [pair for pair in pairs if "target_gguf" in PAIRS[pair]]
@@ -118,7 +125,7 @@ def gate_report(wildcards):
 
 def bench_settings(wildcards):
     """The config keys that a measurement depends on, as JSON."""
-    return json.dumps({key: value for key, value in CONFIG["bench"].items() if key != "margin"})
+    return json.dumps({key: value for key, value in CONFIG["bench"].items() if key not in ("engine", "margin")})
 
 
 def bench_models(wildcards):

@@ -93,3 +93,53 @@ rule publish_mlx_pair:
 rule publish_mlx:
     input:
         collect("results/{pair}/reports/publish-mlx.json", pair=[key for key in PAIRS if "publish_mlx" in PAIRS[key]]),
+
+
+# For measuring only. The report is the output: Snakemake empties declared folders before a rerun.
+rule fetch_mlx_model:
+    input:
+        "results/{pair}/reports/mlx-target.json",
+        lock="results/{pair}/reports/lock.json",
+    output:
+        "results/{pair}/source/mlx_model/files.json",
+    log:
+        "logs/{pair}/fetch-mlx_model.log",
+    retries: 1
+    conda:
+        "../../envs/pipeline.yaml"
+    params:
+        folder=subpath(output[0], parent=True),
+    message:
+        "fetch the MLX target of {wildcards.pair}"
+    shell:
+        "python -m scripts.mlx_model --lock {input.lock:q} --out {params.folder:q} --log {log:q}"
+
+
+rule bench_mlx_pair:
+    input:
+        workload_files,
+        "results/{pair}/reports/mlx.json",
+        target="results/{pair}/source/mlx_model/files.json",
+        draft="results/{pair}/mlx/config.json",
+    output:
+        report="results/{pair}/reports/bench-mlx.json",
+        raw="results/{pair}/bench-mlx/raw.jsonl",
+        table="results/{pair}/bench-mlx/table.md",
+    log:
+        "logs/{pair}/bench-mlx.log",
+    benchmark:
+        "benchmarks/{pair}/bench-mlx.tsv"
+    conda:
+        "../../envs/pipeline.yaml"
+    threads: whole_machine
+    params:
+        target=subpath(input.target, parent=True),
+        draft=subpath(input.draft, parent=True),
+        serve=mlx_serving,
+        bench=bench_settings,
+        folder=subpath(output.raw, parent=True),
+    message:
+        "measure {wildcards.pair} in dflash-mlx: baseline against DFlash"
+    shell:
+        "python -m scripts.bench_mlx --target {params.target:q} --draft {params.draft:q} --serve-mlx {params.serve:q}"
+        " --bench {params.bench:q} --out {params.folder:q} --report {output.report:q} --log {log:q}"

@@ -27,3 +27,8 @@ def mlx_release_options(wildcards):
 def publish_mlx_options(wildcards):
     """Where and how a pair's MLX folder is published, as JSON."""
     return json.dumps(PAIRS[wildcards.pair].get("publish_mlx", {}))
+
+
+def mlx_serving(wildcards):
+    """How dflash-mlx serves a pair, as JSON."""
+    return json.dumps(PAIRS[wildcards.pair]["serve_mlx"])
