@@ -24,6 +24,7 @@ from scripts.release import BILL, PROVENANCE, SUMS
 
 ROOT = config.ROOT
 CONFIG = ROOT / "demo" / "config.yaml"
+TARGETS = ("all", "publish", "publish_mlx", "demo_video")
 WORK = Path("results") / "demo"
 """Hub, locks and download cache of the demo, below the working directory."""
 
@@ -91,8 +92,10 @@ def _rows(folder: Path) -> Iterator[dict[str, Any]]:
     for name in ("README.md", "manifest.json", BILL, PROVENANCE, SUMS):
         path = folder / "release" / name
         yield _row(name, path.stat().st_size, "", core.sha256_file(path), published, where)
+    published = core.read_json(folder / "reports" / "publish-mlx.json")
+    where = f"{published['repo']} at {published['commit'][:12]}"
     mlx, path = core.read_json(folder / "reports" / "mlx.json"), folder / "mlx" / "config.json"
-    yield _row("mlx/config.json", path.stat().st_size, "", core.sha256_file(path), mlx, "not published")
+    yield _row("mlx/config.json", path.stat().st_size, "", core.sha256_file(path), mlx, where)
 
 
 def _row(file: str, size: int, bpw: str, sha256: str, report: dict[str, Any], where: str) -> dict[str, Any]:
@@ -117,11 +120,13 @@ def _step(options: argparse.Namespace) -> None:
     with HubServer(work / "hub") as hub:
         core.say(f"2/5 local Hub at {hub.endpoint}")
         seed(hub, folder)
-        core.say("3/5 snakemake all publish demo_video")
-        again = ["--forcerun", "publish_pair"] if (ROOT / "results" / key / "reports" / "publish.json").exists() else []
-        code = snakemake(
-            ["--cores", str(options.cores), "all", "publish", "demo_video", *again], environment(hub, work)
+        core.say("3/5 snakemake all publish publish_mlx demo_video")
+        again = (
+            ["--forcerun", "publish_pair", "publish_mlx_pair"]
+            if (ROOT / "results" / key / "reports" / "publish.json").exists()
+            else []
         )
+        code = snakemake(["--cores", str(options.cores), *TARGETS, *again], environment(hub, work))
         if code:
             raise BuildError(f"snakemake ended with exit code {code}", "the messages above", "do what they say")
         core.say("4/5 what the Hub was asked for\n" + hub.log.summary())

@@ -63,7 +63,7 @@ def render(
     Args:
         manifest: of the release.
         options: config keys that the card names: ``publish`` (repo), ``target_gguf`` ({repo, quant}), ``block_size``,
-            ``serve`` (context, KV type, ...), ``pictures`` (file names in the release), ``mlx`` (repo).
+            ``serve`` (context, KV type, ...), ``pictures`` (file names in the release), ``mlx`` (repo, or None).
         template: Jinja template of the body.
         measured: what :func:`scripts.card_measured.measured` gives; None where nothing was measured.
         gate: report of the gate; None where the pair has none.
@@ -89,6 +89,7 @@ def render(
             target_gguf=options.get("target_gguf"),
             draft_max=options["block_size"] - 1,
             serve=options["serve"],
+            mlx=options["mlx"],
             pictures=options["pictures"],
             minimum=MINIMUM,
             measured=measured,

@@ -14,6 +14,7 @@ OPTIONS: dict[str, Any] = {
     "target_gguf": {"repo": "owner/Target-GGUF", "quant": "Q8_0"},
     "serve": {"n_max": 15, "context": 4096, "kv_type": "q8_0", "checkpoints": 2, "fit_target": 256},
     "pictures": [],
+    "mlx": None,
 }
 
 

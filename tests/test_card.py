@@ -117,6 +117,12 @@ def test_acceptance_of_every_file_from_the_gate(manifest: dict[str, Any]) -> Non
         card.render(manifest, parts.OPTIONS, gate=gate)
 
 
+def test_the_mlx_folder_is_named_where_it_is_published(manifest: dict[str, Any]) -> None:
+    assert "Apple" not in card.render(manifest, parts.OPTIONS)
+    text = card.render(manifest, parts.OPTIONS | {"mlx": "me/Tiny-MLX"})
+    assert "On Apple Silicon: [me/Tiny-MLX](https://huggingface.co/me/Tiny-MLX)" in text
+
+
 def test_pictures_are_named_only_where_they_are_released(manifest: dict[str, Any], tmp_path: Path) -> None:
     measured = card_measured.measured(written(tmp_path, bench(manifest)), [], manifest)
     assert "](demo.gif)" not in card.render(manifest, parts.OPTIONS, measured=measured)

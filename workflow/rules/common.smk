@@ -182,6 +182,7 @@ def card_options(wildcards):
             "block_size": pair["expect"]["block_size"],
             "target_gguf": target,
             "publish": publish,
+            "mlx": pair.get("publish_mlx", {}).get("repo"),
             "serve": published_settings(wildcards),
             "pictures": pictures(pair),
         }
