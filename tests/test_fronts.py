@@ -16,7 +16,7 @@ LIBRARIES = {
 }
 """Modules without a front: what the steps share. Parts of a step, as verify_types, have none either."""
 
-STEPS_IN_PARTS = ("bench", "check_release", "doctor", "toolchain", "tune", "verify", "video", "vocab")
+STEPS_IN_PARTS = ("bench", "card", "check_release", "doctor", "toolchain", "tune", "verify", "video", "vocab")
 
 STEPS = sorted(
     module.name

@@ -180,8 +180,7 @@ def test_an_ffmpeg_that_fails(made: Path, tmp_path: Path, said: Said) -> None:
 @pytest.mark.slow
 def test_the_mp4_is_as_long_as_the_gif_and_the_same_every_time(made: Path, tmp_path: Path) -> None:
     ffmpeg = video.find_ffmpeg()
-    if ffmpeg is None:
-        pytest.skip("ffmpeg is not on PATH, and the package imageio_ffmpeg is not installed")
+    assert ffmpeg, "the pins have imageio-ffmpeg"
     paths = tmp_path / "one.mp4", tmp_path / "two.mp4"
     for path in paths:
         video.to_mp4(ffmpeg, made / "demo.gif", path, FPS)
