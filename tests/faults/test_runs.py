@@ -70,7 +70,7 @@ def test_two_folders_that_share_their_caches(chain: Chain, seeded: HubServer, tm
     both = [Chain(copy(tmp_path / name), seeded, tmp_path) for name in ("one", "two")]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DFLASH_CACHE", str(cache))
-        reports = [f"results/{KEY}/reports/fetch-{role}.json" for role in ("draft", "target", "base")]
+        reports = [f"results/{KEY}/reports/fetch-{role}.json" for role in ("draft", "target", "base", "mlx_target")]
         started = [made.start("--cores", "1", *reports, quantizer.as_posix()) for made in both]
         codes = [run.wait(300) for run in started]
     assert codes == [0, 0], [(made.folder / "said.log").read_text()[-2000:] for made in both]
