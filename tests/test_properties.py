@@ -158,6 +158,8 @@ def test_flattening_keeps_the_original_and_twice_is_once(
     given = {**copy.deepcopy(RIGHT_CONFIG), **extra}
     if scaling:
         given["rope_parameters"] |= {"rope_type": scaling, "factor": 2}
+    if scaling == "yarn":
+        given["rope_parameters"]["original_max_position_embeddings"] = 4096
     for key, place in places.items():
         table = given["rope_parameters" if key == "rope_theta" else "dflash_config"]
         if place != "nested":
