@@ -112,6 +112,7 @@ def test_acceptance_of_every_file_from_the_gate(manifest: dict[str, Any]) -> Non
     text = card.render(manifest, parts.OPTIONS, gate=gate)
     assert "| 0.809 | `" in text
     assert "| 0.791 | `" in text
+    assert "is for quantizing again.\n\nAcceptance is" in text
     gate["acceptance"].pop("Q8_0")
     with pytest.raises(BuildError, match="the card cannot be rendered"):
         card.render(manifest, parts.OPTIONS, gate=gate)
