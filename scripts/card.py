@@ -50,6 +50,33 @@ def default_output(manifest: Mapping[str, Any]) -> dict[str, Any]:
     raise BuildError("the release has no file", "manifest.json", "name at least one quant in the config")
 
 
+def fill(template: Path, data: Mapping[str, Any], **values: Any) -> str:
+    """A card: its metadata as YAML, then the body that a template makes of values.
+
+    Args:
+        template: Jinja template of the body.
+        data: the metadata.
+        values: all that the template may use.
+
+    Raises:
+        BuildError: the template uses a figure that no report has, or is not a template.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(template.parent),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 - the card is Markdown
+    )
+    environment.filters["human"] = core.human
+    try:
+        body = environment.get_template(template.name).render(values)
+    except jinja2.TemplateError as error:
+        raise BuildError(f"the card cannot be rendered: {error}", template, "mend the template") from error
+    return f"---\n{ModelCardData(**data).to_yaml()}\n---\n\n{body}"
+
+
 def render(
     manifest: Mapping[str, Any],
     options: Mapping[str, Any],
@@ -71,33 +98,21 @@ def render(
     Raises:
         BuildError: the template uses a figure that no report has, or is not a template.
     """
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(template.parent),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 - the card is Markdown
+    return fill(
+        template,
+        metadata(manifest),
+        manifest=manifest,
+        default=default_output(manifest),
+        publish=options.get("publish"),
+        target_gguf=options.get("target_gguf"),
+        draft_max=options["block_size"] - 1,
+        serve=options["serve"],
+        mlx=options["mlx"],
+        pictures=options["pictures"],
+        minimum=MINIMUM,
+        measured=measured,
+        gate=gate,
     )
-    environment.filters["human"] = core.human
-    data = ModelCardData(**metadata(manifest)).to_yaml()
-    try:
-        body = environment.get_template(template.name).render(
-            manifest=manifest,
-            default=default_output(manifest),
-            publish=options.get("publish"),
-            target_gguf=options.get("target_gguf"),
-            draft_max=options["block_size"] - 1,
-            serve=options["serve"],
-            mlx=options["mlx"],
-            pictures=options["pictures"],
-            minimum=MINIMUM,
-            measured=measured,
-            gate=gate,
-        )
-    except jinja2.TemplateError as error:
-        raise BuildError(f"the card cannot be rendered: {error}", template, "mend the template") from error
-    return f"---\n{data}\n---\n\n{body}"
 
 
 def main() -> int:

@@ -117,11 +117,7 @@ def section(name: str, value: Any, where: str | Path) -> dict[str, Any]:
         BuildError: one line naming the key.
     """
     tree = schema()
-    node = (
-        {**tree["properties"], **tree["$defs"]["pair"]["properties"]}[name]
-        if name != "bench"
-        else tree["properties"][name]
-    )
+    node = {**tree["$defs"]["pair"]["properties"], **tree["properties"]}[name]
     errors = list(Validator({"$defs": tree["$defs"], **node}).iter_errors(value))
     if errors:
         raise _explain(min(errors, key=lambda error: (len(error.absolute_path), str(error.message))), where)

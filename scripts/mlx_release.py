@@ -9,23 +9,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
-from huggingface_hub import ModelCardData
-
 from scripts import bench_summary, card, core, fetch, mlx_env, mlx_quant, release
-from scripts.core import BuildError
 
 TEMPLATE = Path(__file__).resolve().parent.parent / "workflow" / "templates" / "mlx-card.md.j2"
 
 
-def metadata(manifest: Mapping[str, Any]) -> str:
-    """The card's metadata as YAML: the GGUF card's, but for what is said of GGUF and llama.cpp."""
+def metadata(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """The card's metadata: the GGUF card's, but for what is said of GGUF and llama.cpp."""
     data = card.metadata(manifest)
     data["tags"] = ["mlx", *(tag for tag in data["tags"] if tag not in ("gguf", "llama.cpp", "mlx"))]
     # The weights are the draft's own: nothing is quantized before it is loaded.
     del data["base_model_relation"]
     data["library_name"] = "mlx"
-    return str(ModelCardData(**data).to_yaml())
+    return data
 
 
 def render(reports: Mapping[str, Any], options: Mapping[str, Any], template: Path = TEMPLATE) -> str:
@@ -39,31 +35,20 @@ def render(reports: Mapping[str, Any], options: Mapping[str, Any], template: Pat
     Raises:
         BuildError: the template uses a figure that no report has.
     """
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(template.parent),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 - the card is Markdown
-    )
-    environment.filters["human"] = core.human
     serve, bench = options["serve_mlx"], reports.get("bench")
-    try:
-        body = environment.get_template(template.name).render(
-            manifest=reports["manifest"],
-            mlx=reports["mlx"],
-            mlx_target=reports.get("mlx_target"),
-            bench=bench,
-            table=bench_summary.table(bench["rows"]).to_markdown(index=False) if bench else None,
-            publish=options["publish_mlx"],
-            serve=serve,
-            dflash_mlx=mlx_env.pins()["dflash-mlx"],
-            quant=mlx_quant.parse(serve["draft_quant"], "serve_mlx.draft_quant"),
-        )
-    except jinja2.TemplateError as error:
-        raise BuildError(f"the card cannot be rendered: {error}", template, "mend the template") from error
-    return f"---\n{metadata(reports['manifest'])}\n---\n\n{body}"
+    return card.fill(
+        template,
+        metadata(reports["manifest"]),
+        manifest=reports["manifest"],
+        mlx=reports["mlx"],
+        mlx_target=reports.get("mlx_target"),
+        bench=bench,
+        table=bench_summary.table(bench["rows"]).to_markdown(index=False) if bench else None,
+        publish=options["publish_mlx"],
+        serve=serve,
+        dflash_mlx=mlx_env.pins()["dflash-mlx"],
+        quant=mlx_quant.parse(serve["draft_quant"], "serve_mlx.draft_quant"),
+    )
 
 
 def close(folder: Path, mlx: Path, text: str, known: Mapping[str, str]) -> None:
